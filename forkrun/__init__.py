@@ -1,0 +1,1 @@
+"""Run a subagent in its own confined process."""

@@ -1,0 +1,116 @@
+"""The tools that a child may have: names, descriptions and the structs of their inputs.
+
+Shared by both sides: the parent sends the definitions to the model, the child decodes the inputs.
+The input structs are the one source of both; keys that they do not name are ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+
+class ToolInput(msgspec.Struct, frozen=True, kw_only=True):
+    """The root of all tool inputs."""
+
+
+class BashInput(ToolInput):
+    """Run a command in a fresh bash in the workspace and return what it prints.
+
+    Each call is a new shell: the working directory and variables do not carry over. There is no
+    terminal and no standard input. Output is cut in the middle when it is long. Processes that the
+    command leaves in the background are ended when the call returns.
+    """
+
+    command: Annotated[str, Meta(description="The command line, as for `bash -c`.")]
+    timeout: Annotated[
+        float | None,
+        Meta(description="Seconds after which the command and all that it started are killed."),
+    ] = None
+
+
+class ReadFileInput(ToolInput):
+    """Read a file of the workspace, with line numbers. Long files are read in parts."""
+
+    file_path: Annotated[str, Meta(description="Path, relative to the workspace or absolute.")]
+    offset: Annotated[int | None, Meta(description="First line to read, counted from 1.")] = None
+    limit: Annotated[int | None, Meta(description="How many lines to read.")] = None
+
+
+class WriteFileInput(ToolInput):
+    """Write a file of the workspace: exactly this content, nothing added.
+
+    Directories that are missing are made. A file that changed since it was read is not overwritten.
+    """
+
+    file_path: Annotated[str, Meta(description="Path, relative to the workspace or absolute.")]
+    content: Annotated[str, Meta(description="The whole new content of the file.")]
+
+
+class EditFileInput(ToolInput):
+    """Replace a piece of text in a file of the workspace, literally.
+
+    `old_string` must occur exactly once, unless `replace_all` is true.
+    """
+
+    file_path: Annotated[str, Meta(description="Path, relative to the workspace or absolute.")]
+    old_string: Annotated[str, Meta(description="The text to replace, as it stands in the file.")]
+    new_string: Annotated[str, Meta(description="The text to put in its place; may be empty.")]
+    replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
+
+
+class GlobInput(ToolInput):
+    """List the files of the workspace whose path matches a pattern, newest first.
+
+    What git ignores is left out.
+    """
+
+    pattern: Annotated[str, Meta(description="A glob such as `**/*.py`, or a path.")]
+    path: Annotated[str | None, Meta(description="The directory to look in.")] = None
+
+
+class GrepInput(ToolInput):
+    """Search the files of the workspace for a regular expression.
+
+    Prints path, line number and line. What git ignores and binary files are left out.
+    """
+
+    pattern: Annotated[str, Meta(description="A regular expression.")]
+    path: Annotated[str | None, Meta(description="The file or directory to search in.")] = None
+    glob: Annotated[str | None, Meta(description="Only files that match, such as `*.py`.")] = None
+
+
+INPUTS: dict[str, type[ToolInput]] = {
+    "bash": BashInput,
+    "read_file": ReadFileInput,
+    "write_file": WriteFileInput,
+    "edit_file": EditFileInput,
+    "glob": GlobInput,
+    "grep": GrepInput,
+}
+READERS = frozenset({"read_file", "glob", "grep"})
+WRITERS = frozenset({"write_file", "edit_file"})
+
+
+def definitions(names: Iterable[str]) -> list[dict[str, Any]]:
+    """Give the definitions of these tools as the Messages API takes them, in the order given."""
+    found = []
+    for name in names:
+        schema = msgspec.json.schema(INPUTS[name])
+        definition = schema["$defs"][INPUTS[name].__name__]
+        found.append(
+            {
+                "name": name,
+                "description": _unfold(definition.pop("description")),
+                "input_schema": {k: v for k, v in definition.items() if k != "title"},
+            }
+        )
+    return found
+
+
+def _unfold(docstring: str) -> str:
+    paragraphs = docstring.split("\n\n")
+    return "\n\n".join(" ".join(p.split()) for p in paragraphs)

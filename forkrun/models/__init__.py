@@ -1,0 +1,1 @@
+"""The models that a run can be given by name."""

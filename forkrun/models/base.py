@@ -1,0 +1,102 @@
+"""What every model has in common: one request in, one whole reply out, or a ModelError.
+
+A request is made of bytes that are never encoded twice: `params` are the top-level parameters of
+the Messages API, `messages` the JSON of each message, as they are sent. A turn therefore costs
+what the turn adds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import msgspec
+
+Heard = Callable[[str | None], None]
+"""Called on the event loop for each piece of a reply: its text, or None for a sign of life."""
+
+
+class Usage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tokens of one reply or of a whole run, under the names of the Messages API."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_read_input_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input_tokens=self.input_tokens + other.input_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            cache_read_input_tokens=self.cache_read_input_tokens + other.cache_read_input_tokens,
+            cache_creation_input_tokens=self.cache_creation_input_tokens
+            + other.cache_creation_input_tokens,
+        )
+
+    @property
+    def total_tokens(self) -> int:
+        """Everything that was read or written, cached or not."""
+        return (
+            self.input_tokens
+            + self.output_tokens
+            + self.cache_read_input_tokens
+            + self.cache_creation_input_tokens
+        )
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of the model.
+
+    `params`: the top-level parameters but `messages` and `stream`, each as JSON, in the order in
+    which they are sent ("model" and "max_tokens" among them). `messages`: the JSON of each message.
+    `betas`: values of the `anthropic-beta` header. `number` counts the calls of this run from 0,
+    failed attempts included, so that a model that plays a script needs no state.
+    """
+
+    params: dict[str, msgspec.Raw]
+    messages: Sequence[bytes]
+    betas: tuple[str, ...] = ()
+    number: int = 0
+
+    def parts(self) -> list[bytes]:
+        """Give the body of a streaming request as the byte strings that make it up, in order."""
+        head = b"".join(
+            msgspec.json.encode(name) + b":" + bytes(value) + b"," for name, value in self.params.items()
+        )
+        parts = [b"{", head, b'"messages":[']
+        for position, message in enumerate(self.messages):
+            if position:
+                parts.append(b",")
+            parts.append(message)
+        parts.append(b'],"stream":true}')
+        return parts
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """One whole reply. `content` is the JSON of each block, as it came; `stop_reason` is never
+    None, since a reply without one is no reply. `stop_details` is the JSON of the field of that
+    name, where there was one."""
+
+    content: tuple[bytes, ...]
+    stop_reason: str
+    usage: Usage
+    model: str
+    request_id: str | None = None
+    stop_details: bytes | None = None
+
+
+class Model(Protocol):
+    """The one seam between a run and whatever answers it.
+
+    Raises `ModelUnavailable` where another attempt can help and `ModelError` where it cannot; it
+    never retries. Cancelling the task ends the call at once.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name that stands in the result."""
+        ...
+
+    async def reply(self, request: Request, heard: Heard) -> Reply:
+        """Ask for one reply; return it when it is complete."""
+        ...

@@ -1,0 +1,143 @@
+"""What parent and child say to each other: structs, and no behaviour.
+
+    child                               parent (broker)
+      ◀── Start ───────────────────────────  what to confine, which tools, which limits
+      ──▶ Ready ───────────────────────────  the confinement that is really in force
+      ──▶ Ask ─────────────────────────────  one model reply, please
+      ◀── Turn(calls) ─────────────────────  the calls of that reply that may run
+      ──▶ Started, Alive …, Ran ───────────  one by one
+      ──▶ Ask … ◀── Turn … ────────────────
+      ◀── Finish(summary) ─────────────────  the run is over
+      ──▶ Done ────────────────────────────  the summary stands on the child's stdout
+
+The child never sees the conversation: it holds no more than the calls that are open. Whatever it
+sends is checked against the broker's ledger and never believed.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from forkrun_sandbox.spec import Report, Spec
+
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+
+
+class Message(
+    msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, tag_field="type"
+):
+    """The root of everything that crosses the channel."""
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One call that the model made. `input` is the JSON text of an object, as the model wrote it."""
+
+    id: str
+    name: str
+    input: bytes
+
+
+class Image(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A picture that a tool returns: `media_type` as in "image/png", `content` its bytes."""
+
+    media_type: str
+    content: bytes
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What came of one call. `denied` says that a rule forbade it; `text` then holds the reason."""
+
+    id: str
+    text: str
+    is_error: bool = False
+    denied: bool = False
+    images: tuple[Image, ...] = ()
+
+
+class ToolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Bounds on a single tool call. `tool_timeout_s` is the default wall clock of a command,
+    `max_tool_timeout_s` the most that a call may ask for, `result_chars` the size of a result."""
+
+    tool_timeout_s: float = 120.0
+    max_tool_timeout_s: float = 600.0
+    result_chars: int = 30_000
+
+
+class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One layer of permission rules, as the user wrote them."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+
+class Start(Message, tag="start"):
+    """The first frame: everything that the child is told.
+
+    `env` is the environment of the commands that it runs; `rules` the layers of permission rules,
+    each of which must allow a call (the run's own and those of its parents).
+    """
+
+    run_id: str
+    workspace: str
+    tools: tuple[str, ...]
+    limits: ToolLimits
+    rules: tuple[Rules, ...]
+    env: dict[str, str]
+    sandbox: Spec
+
+
+class Ready(Message, tag="ready"):
+    """The child is confined, and this is how."""
+
+    report: Report
+
+
+class Ask(Message, tag="ask"):
+    """One model reply, please: every call of the last turn has its result."""
+
+
+class Turn(Message, tag="turn"):
+    """The calls of one reply that are to be run, in the order in which they were made."""
+
+    number: int
+    calls: tuple[ToolCall, ...]
+
+
+class Started(Message, tag="started"):
+    """A call begins to run."""
+
+    id: str
+
+
+class Alive(Message, tag="alive"):
+    """A call that runs has shown a sign of life (at most one a second)."""
+
+    id: str
+
+
+class Ran(Message, tag="ran"):
+    """A call has ended."""
+
+    result: ToolResult
+    duration_s: float
+
+
+class Finish(Message, tag="finish"):
+    """The run is over: write this summary to stdout and end."""
+
+    summary: str
+
+
+class Done(Message, tag="done"):
+    """The last frame: the summary is written and flushed."""
+
+
+class Fault(Message, tag="fault"):
+    """The child cannot go on. `kind` is "sandbox" or "internal"."""
+
+    kind: str
+    message: str
+    report: Report | None = None
+
+
+ToChild = Start | Turn | Finish
+ToParent = Ready | Ask | Started | Alive | Ran | Done | Fault
