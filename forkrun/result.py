@@ -1,0 +1,173 @@
+"""How a run ended, as one value: what it said, did, changed and spent, and what confined it."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+from forkrun.limits import Limits
+from forkrun.models.base import Usage
+
+StopReason = Literal[
+    "completed",
+    "no_summary",
+    "max_turns",
+    "max_total_tokens",
+    "max_budget",
+    "resource_limit",
+    "timeout",
+    "idle_timeout",
+    "cancelled",
+    "refused",
+    "context_exceeded",
+    "model_unavailable",
+    "model_error",
+    "schema_failed",
+    "conflict",
+    "crashed",
+    "lost",
+    "sandbox_unavailable",
+]
+
+EXIT_CODES: dict[StopReason, int] = {
+    "completed": 0,
+    "no_summary": 1,
+    "max_turns": 53,
+    "max_total_tokens": 53,
+    "max_budget": 53,
+    "resource_limit": 53,
+    "timeout": 124,
+    "idle_timeout": 124,
+    "cancelled": 130,
+    "refused": 11,
+    "context_exceeded": 12,
+    "model_unavailable": 10,
+    "model_error": 11,
+    "schema_failed": 65,
+    "conflict": 73,
+    "crashed": 1,
+    "lost": 1,
+    "sandbox_unavailable": 125,
+}
+
+
+class LimitHit(msgspec.Struct, frozen=True, kw_only=True):
+    """The bound that ended a run. `kind` is "turns", "tokens", "cost", "wall_clock", "idle",
+    "memory", "processes", "disk", …; `value` what was allowed, `used` what was used."""
+
+    kind: str
+    value: float
+    used: float
+
+
+class Denial(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that a rule forbade. `input` is the JSON of the call's input."""
+
+    tool: str
+    input: msgspec.Raw
+    reason: str
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One changed path of the workspace, relative to it."""
+
+    path: str
+    kind: Literal["added", "modified", "deleted", "mode", "symlink"]
+
+
+class Withheld(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that was not committed, and why."""
+
+    path: str
+    reason: str
+
+
+class Cache(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of the provider's prompt cache in a fork; "none" where nothing was forked."""
+
+    verdict: Literal["hit", "miss", "unknown", "none"] = "none"
+    prefix_sha256: str | None = None
+
+
+class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """How the end of a snapshot was closed."""
+
+    strategy: str
+    tool_use_ids: tuple[str, ...] = ()
+
+
+class MissingLayer(msgspec.Struct, frozen=True, kw_only=True):
+    """A layer of confinement that was not in force, and why."""
+
+    layer: str
+    reason: str
+
+
+class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """The confinement that was really in force."""
+
+    tier: Literal["full", "bwrap", "lsm", "none"] = "none"
+    enforced: tuple[str, ...] = ()
+    missing: tuple[MissingLayer, ...] = ()
+
+
+class Resources(msgspec.Struct, frozen=True, kw_only=True):
+    """What the child's processes used together."""
+
+    peak_memory_bytes: int | None = None
+    cpu_s: float | None = None
+    processes: int | None = None
+
+
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run did not complete, in words."""
+
+    type: str
+    message: str
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
+    """The one result of a run. Durations are in seconds, `cost_usd` is None when no price is known.
+
+    `summary` is the text of the reply that ended the run (turn `summary_turn`, counted from 1); it
+    is `recovered` when the model had to be asked for it or when an earlier text stands in for it.
+    `summary_file` holds the whole text where it was too long for the summary.
+    """
+
+    schema: int = 1
+    run_id: str
+    label: str | None = None
+    stop_reason: StopReason
+    limit: LimitHit | None = None
+    summary: str
+    summary_turn: int | None = None
+    summary_file: str | None = None
+    recovered: bool = False
+    turns: int = 0
+    tool_calls: int = 0
+    denials: tuple[Denial, ...] = ()
+    changes: tuple[Change, ...] = ()
+    withheld: tuple[Withheld, ...] = ()
+    committed: bool = False
+    patch: str | None = None
+    attempts: tuple[Any, ...] = ()
+    structured_output: Any = None
+    model: str
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    cache: Cache = Cache()
+    repair: RepairRecord | None = None
+    sandbox: SandboxRecord = SandboxRecord()
+    resources: Resources = Resources()
+    limits: Limits
+    duration_s: float
+    exit_signal: int | None = None
+    error: Failure | None = None
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the command line for this result."""
+        if self.stop_reason == "cancelled" and self.exit_signal:
+            return 128 + self.exit_signal
+        return EXIT_CODES[self.stop_reason]

@@ -1,0 +1,259 @@
+"""Owns the life of a child: start, watch, terminate, kill, reap. Nothing of it outlives the block.
+
+    async with Worker(...) as worker:      # started; descriptors are leases
+        await worker.send(Start(...))
+        message = await worker.receive()
+    # here the whole tree is dead and reaped, every descriptor closed
+
+The child is started by `subprocess.Popen` (no Python code runs between fork and exec), with a new
+session, an environment of its own and exactly four descriptors: 0, 1, 2 and the channel. Its exit
+is awaited through a pidfd, so neither a thread, nor a signal handler, nor a child watcher of the
+host is touched. The prompt never stands in its argument list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import NamedTuple
+
+import msgspec
+
+import forkrun
+import forkrun_sandbox
+from forkrun.channel import HEADER_BYTES, Decoder, encode, frame_size
+from forkrun.errors import ChannelError, ForkrunError
+from forkrun.limits import MAX_SUMMARY_BYTES
+from forkrun.protocol import Message, ToParent
+
+STDERR_TAIL_BYTES = 16 * 1024
+READ_BYTES = 64 * 1024
+EOF_GRACE_S = 2.0
+
+_BOOTSTRAP = """\
+import sys
+sandbox = type(sys)("forkrun_sandbox")
+sandbox.__path__ = [sys.argv[1]]
+sys.modules["forkrun_sandbox"] = sandbox
+sys.path[:0] = sys.argv[2:-1]
+from forkrun.worker import main
+main()
+"""
+
+
+class Exit(NamedTuple):
+    """How a child ended: exit status or signal (the other is None), and what its tree used."""
+
+    status: int | None
+    signal: int | None
+    cpu_s: float
+    peak_memory_bytes: int
+
+
+def worker_argv(channel_fd: int) -> list[str]:
+    """Give the command line of a worker: isolated, without site, with explicit path entries.
+
+    Raises ForkrunError when the running interpreter does not know its own path (embedded).
+    """
+    if not sys.executable:
+        raise ForkrunError(
+            "this Python does not know the path of its interpreter (sys.executable is empty)",
+            hint="set sys.executable before the first run",
+        )
+    sandbox_folder, *entries = package_folders()
+    flags = ["-I", "-S", "-X", "utf8"]
+    return [sys.executable, *flags, "-c", _BOOTSTRAP, sandbox_folder, *entries, str(channel_fd)]
+
+
+def package_folders() -> list[str]:
+    """Give the folder of `forkrun_sandbox`, then the folders in which `forkrun` and `msgspec` lie."""
+    entries = (_parent_folder(forkrun.__path__[0]), _parent_folder(msgspec.__path__[0]))
+    return [os.path.abspath(forkrun_sandbox.__path__[0]), *dict.fromkeys(entries)]
+
+
+def _parent_folder(path: str) -> str:
+    return os.path.dirname(os.path.abspath(path))
+
+
+class Worker:
+    """One child process. An async context manager: leaving it ends and reaps the whole tree."""
+
+    def __init__(self, *, environ: Mapping[str, str], grace_s: float) -> None:
+        self._environ = dict(environ)
+        self._grace_s = grace_s
+        self._decoder: Decoder[ToParent] = Decoder(ToParent)  # type: ignore[arg-type]
+        self._exit: asyncio.Future[Exit]
+        self.stdout = Tail(keep_head=MAX_SUMMARY_BYTES + 1)
+        self.stderr = Tail(keep_tail=STDERR_TAIL_BYTES)
+
+    async def __aenter__(self) -> Worker:
+        async with contextlib.AsyncExitStack() as on_failure:
+            ours, theirs = socket.socketpair()
+            with theirs:
+                on_failure.callback(ours.close)
+                self._process = subprocess.Popen(
+                    worker_argv(theirs.fileno()),
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=[theirs.fileno()],
+                    env=self._environ,
+                    cwd="/",
+                    start_new_session=True,
+                )
+            self._watch_exit()
+            self._drains = [
+                Drain(self._process.stdout, self.stdout),
+                Drain(self._process.stderr, self.stderr),
+            ]
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
+            on_failure.pop_all()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        ending = asyncio.ensure_future(self._end())
+        while not ending.done():
+            # A second cancellation must not leave the tree behind: the end is bounded by itself.
+            with contextlib.suppress(asyncio.CancelledError):
+                await asyncio.shield(ending)
+        ending.result()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the child."""
+        return self._process.pid
+
+    async def send(self, message: Message) -> None:
+        """Send one message. Raises ChannelError when the child is gone."""
+        try:
+            self._writer.write(encode(message))
+            await self._writer.drain()
+        except OSError as error:
+            raise ChannelError(f"the child is gone: {error.strerror}") from error
+
+    async def receive(self) -> ToParent:
+        """Wait for one message. Raises ChannelError for hostile bytes and at end of file."""
+        try:
+            size = frame_size(await self._reader.readexactly(HEADER_BYTES))
+            body = await self._reader.readexactly(size)
+        except asyncio.IncompleteReadError as error:
+            raise ChannelError("the child closed the channel") from error
+        except OSError as error:
+            raise ChannelError(f"the child is gone: {error.strerror}") from error
+        return self._decoder.decode(body)
+
+    async def wait(self) -> Exit:
+        """Wait until the child has ended by itself and both of its streams are at their end."""
+        result = await asyncio.shield(self._exit)
+        for drain in self._drains:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(drain.at_end.wait(), EOF_GRACE_S)
+        return result
+
+    def kill(self) -> None:
+        """Kill the tree at once; leaving the block reaps it."""
+        if not self._exit.done():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _end(self) -> None:
+        if not self._exit.done():
+            self._process.terminate()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
+        self.kill()
+        await self._exit
+        for drain in self._drains:
+            drain.close()
+        self._writer.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+
+    def _watch_exit(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._exit = loop.create_future()
+        if hasattr(os, "pidfd_open"):
+            pidfd = os.pidfd_open(self._process.pid)
+            loop.add_reader(pidfd, self._reap, pidfd)
+        else:
+            waiting = loop.run_in_executor(None, os.waitid, os.P_PID, self.pid, _EXITED_KEPT)
+            waiting.add_done_callback(lambda _: self._reap(None))
+
+    def _reap(self, pidfd: int | None) -> None:
+        if pidfd is not None:
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+        _, status, used = os.wait4(self._process.pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self._process.returncode = code
+        self._exit.set_result(
+            Exit(
+                status=code if code >= 0 else None,
+                signal=-code if code < 0 else None,
+                cpu_s=used.ru_utime + used.ru_stime,
+                peak_memory_bytes=used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
+            )
+        )
+
+
+_EXITED_KEPT = os.WEXITED | os.WNOWAIT
+
+
+class Tail:
+    """What a stream said, bounded: its first `keep_head` bytes and its last `keep_tail` bytes."""
+
+    def __init__(self, *, keep_head: int = 0, keep_tail: int = 0) -> None:
+        self._keep_head = keep_head
+        self._keep_tail = keep_tail
+        self.head = b""
+        self.tail = b""
+        self.total_bytes = 0
+
+    def add(self, chunk: bytes) -> None:
+        """Take the next piece of the stream."""
+        self.total_bytes += len(chunk)
+        if room := self._keep_head - len(self.head):
+            self.head += chunk[:room]
+        if self._keep_tail:
+            self.tail = (self.tail + chunk)[-self._keep_tail :]
+
+
+class Drain:
+    """Reads a pipe to its end, as fast as it fills, so that no child ever blocks on it."""
+
+    def __init__(self, pipe: object, tail: Tail) -> None:
+        self._pipe = pipe
+        self._fd: int = pipe.fileno()  # type: ignore[attr-defined]
+        self._tail = tail
+        self.at_end = asyncio.Event()
+        os.set_blocking(self._fd, False)
+        asyncio.get_running_loop().add_reader(self._fd, self._read)
+
+    def _read(self) -> None:
+        try:
+            chunk = os.read(self._fd, READ_BYTES)
+        except BlockingIOError:
+            return
+        if chunk:
+            self._tail.add(chunk)
+        else:
+            self.close()
+
+    def close(self) -> None:
+        """Stop reading and close the pipe."""
+        if not self.at_end.is_set():
+            self.at_end.set()
+            asyncio.get_running_loop().remove_reader(self._fd)
+            self._pipe.close()  # type: ignore[attr-defined]

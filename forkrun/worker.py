@@ -1,0 +1,80 @@
+"""The child: moves its streams aside, enters the sandbox, runs the loop, writes one summary, ends.
+
+    python -I -S -c '<bootstrap>' CHANNEL_FD        started by the supervisor
+
+fd 0 is /dev/null. fd 1, the real stdout, is moved to another number before anything else happens,
+and 1 becomes stderr: whatever a library, a tool or C code prints is noise on stderr and can become
+neither protocol nor summary. The worker imports as little as it can, and ends by `os._exit`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from typing import NoReturn
+
+from forkrun_sandbox.enter import EnterError, enter
+
+from forkrun.channel import Channel
+from forkrun.errors import ChannelError
+from forkrun.loop import run_loop
+from forkrun.protocol import Done, Fault, Ready, Start, ToChild
+from forkrun.tools import Toolbox
+
+PARENT_GONE = 113
+
+
+def main() -> NoReturn:
+    """Be the child: the channel's descriptor is the last argument."""
+    summary_fd = _move_stdout()
+    channel: Channel[ToChild] = Channel(socket.socket(fileno=int(sys.argv[-1])), ToChild)
+    try:
+        _serve(channel, summary_fd)
+    except ChannelError as error:
+        _end(f"forkrun worker: {error}", PARENT_GONE)
+    except Exception as error:  # noqa: BLE001 - the last frame says what happened, whatever it was
+        channel.send(Fault(kind="internal", message=f"{type(error).__name__}: {error}"))
+        _end(_traceback(), 1)
+    os._exit(0)
+
+
+def _move_stdout() -> int:
+    summary_fd = os.dup(1)
+    os.dup2(2, 1)
+    return summary_fd
+
+
+def _serve(channel: Channel[ToChild], summary_fd: int) -> None:
+    start = channel.receive()
+    if not isinstance(start, Start):
+        raise ChannelError(f"the first message is no Start but a {type(start).__name__}")
+    try:
+        report = enter(start.sandbox, keep_fds=(channel.fileno(), summary_fd))
+    except EnterError as error:
+        channel.send(Fault(kind="sandbox", message=str(error)))
+        os._exit(1)
+    channel.send(Ready(report=report))
+    with Toolbox(
+        start.workspace, tools=start.tools, env=start.env, limits=start.limits, alive=channel.alive
+    ) as tools:
+        summary = run_loop(channel, tools)
+    _write_all(summary_fd, summary.encode())
+    channel.send(Done())
+
+
+def _write_all(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+
+
+def _traceback() -> str:
+    import traceback
+
+    return traceback.format_exc()
+
+
+def _end(message: str, status: int) -> NoReturn:
+    _write_all(2, message.encode(errors="replace") + b"\n")
+    os._exit(status)
