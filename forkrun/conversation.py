@@ -1,0 +1,141 @@
+"""What has been said, as bytes that are sent again in every turn and encoded once.
+
+A conversation is the top-level parameters of the Messages API and the JSON of each message. It only
+grows at its end: a turn costs what the turn adds. Cache marks are not part of a message; they
+are spliced into the newest user messages when a request is made, so that the end of what has been
+said is written to the provider's prompt cache and the next request reads it there. A request
+never has more than four marks (limit of the Messages API), those of the parent included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from .models.base import Request
+from .snapshot.start import ForkedStart
+
+MAX_MARKS = 4
+_MARK = b',"cache_control":{"type":"ephemeral"}'
+_OPEN = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
+_CLOSE = b"]}"
+
+
+class Conversation:
+    """A conversation of one run; grows by whole messages and gives the request of each turn."""
+
+    def __init__(
+        self,
+        *,
+        params: Mapping[str, msgspec.Raw],
+        prefix: Sequence[bytes] = (),
+        betas: tuple[str, ...] = (),
+        tail_marks: int = 2,
+    ) -> None:
+        """Continue after the messages of `prefix`, which are sent as they are.
+
+        `tail_marks` of the newest user messages that are added here carry a cache mark.
+        """
+        self._params = dict(params)
+        self._messages = list(prefix)
+        self._betas = betas
+        self._tail_marks = tail_marks
+        self._marked: list[int] = []  # positions of the user messages added here
+        self._role: str | None = None  # of the newest message, where it was added here
+
+    @classmethod
+    def fresh(
+        cls,
+        *,
+        model: str,
+        max_tokens: int,
+        prompt: str,
+        system: str | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+    ) -> Conversation:
+        """Start with nothing but instructions, tools and a prompt.
+
+        The last block of what never changes (system, else tools) carries a cache mark.
+        """
+        mark = {"cache_control": {"type": "ephemeral"}}
+        params: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
+        if system and not system.isspace():
+            params["system"] = [{"type": "text", "text": system, **mark}]
+        elif tools:
+            tools = [*tools[:-1], {**tools[-1], **mark}]
+        if tools:
+            params["tools"] = list(tools)
+        conversation = cls(params={name: _raw(value) for name, value in params.items()})
+        conversation.add_user([text_block(prompt)])
+        return conversation
+
+    @classmethod
+    def fork(cls, start: ForkedStart) -> Conversation:
+        """Continue where a snapshot ends: with the directive of the fork as the last message."""
+        conversation = cls(
+            params=start.params,
+            prefix=(*start.prefix, start.opening),
+            betas=start.betas,
+            tail_marks=start.tail_marks,
+        )
+        conversation._marked.append(len(start.prefix))
+        conversation._role = "user"
+        return conversation
+
+    def add_user(self, blocks: Iterable[bytes]) -> None:
+        """Add a user message made of these blocks (the JSON of each), tool results first.
+
+        Where the newest message is a user message already, the blocks join it.
+        """
+        position = len(self._messages)
+        self._add("user", list(blocks))
+        if len(self._messages) > position:
+            self._marked.append(position)
+
+    def add_assistant(self, blocks: Iterable[bytes]) -> None:
+        """Add the blocks of a reply as they came, but blank text, which the API refuses."""
+        self._add("assistant", [block for block in blocks if not _is_blank(block)])
+
+    def request(self, number: int) -> Request:
+        """Give the request that asks for the next reply; what is added later does not change it."""
+        messages = self._messages.copy()
+        for position in self._marked[-self._tail_marks :] if self._tail_marks else ():
+            messages[position] = _with_mark(messages[position])
+        return Request(params=self._params, messages=messages, betas=self._betas, number=number)
+
+    def _add(self, role: str, blocks: list[bytes]) -> None:
+        if not blocks:
+            return
+        added = b",".join(blocks)
+        if self._role == role:
+            self._messages[-1] = self._messages[-1][: -len(_CLOSE)] + b"," + added + _CLOSE
+        else:
+            self._messages.append(_OPEN[role] + added + _CLOSE)
+            self._role = role
+
+
+def text_block(text: str) -> bytes:
+    """Give the JSON of a text block. A lone surrogate becomes U+FFFD, as JSON cannot hold it."""
+    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return msgspec.json.encode({"type": "text", "text": text})
+
+
+class _Block(msgspec.Struct):
+    type: str = ""
+    text: str = ""
+
+
+def _is_blank(block: bytes) -> bool:
+    read = msgspec.json.decode(block, type=_Block)
+    return read.type == "text" and not read.text.strip()
+
+
+def _with_mark(message: bytes) -> bytes:
+    # Every message made here ends with the brace of its last block, then "]}".
+    return message[: -len(_CLOSE) - 1] + _MARK + b"}" + _CLOSE
+
+
+def _raw(value: Any) -> msgspec.Raw:
+    return msgspec.Raw(msgspec.json.encode(value))

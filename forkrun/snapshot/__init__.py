@@ -1,0 +1,1 @@
+"""The parent's conversation, frozen, repaired and extended."""
