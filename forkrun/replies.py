@@ -1,0 +1,96 @@
+"""Reads a reply of the model: its text, its calls, and the blocks that go into the history.
+
+A block goes on as the very bytes that came, with two exceptions, without which the next request
+would be refused: an input that is no object becomes one, and an id used twice becomes unique.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import msgspec
+
+from forkrun.models.base import Reply
+from forkrun.protocol import ToolCall
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reply says. `faults` names the calls whose input was no object, by id."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    blocks: tuple[bytes, ...]
+    faults: dict[str, str]
+
+
+class _Block(msgspec.Struct):
+    type: str
+    text: str = ""
+    id: str = ""
+    name: str = ""
+    input: msgspec.Raw = msgspec.Raw(b"{}")
+
+
+def read_reply(reply: Reply, *, used_ids: Set[str]) -> Reading:
+    """Read a reply whose call ids must differ from `used_ids`.
+
+    Raises msgspec.MsgspecError for a block that is no object with a type.
+    """
+    texts: list[str] = []
+    calls: list[ToolCall] = []
+    blocks: list[bytes] = []
+    faults: dict[str, str] = {}
+    taken = set(used_ids)
+    for raw in reply.content:
+        block = msgspec.json.decode(raw, type=_Block)
+        if block.type == "text":
+            texts.append(block.text)
+        if block.type != "tool_use":
+            blocks.append(raw)
+            continue
+        call_id = _unique(block.id or "toolu", taken)
+        taken.add(call_id)
+        text, fault = _object(bytes(block.input))
+        if fault:
+            faults[call_id] = fault
+        calls.append(ToolCall(id=call_id, name=block.name, input=text))
+        unchanged = call_id == block.id and text == bytes(block.input)
+        blocks.append(raw if unchanged else _rewritten(raw, call_id=call_id, text=text))
+    return Reading(
+        text="".join(texts), calls=tuple(calls), blocks=tuple(blocks), faults=faults
+    )
+
+
+def _unique(wanted: str, taken: Set[str]) -> str:
+    candidate, number = wanted, 2
+    while candidate in taken:
+        candidate = f"{wanted}_{number}"
+        number += 1
+    return candidate
+
+
+def _object(text: bytes) -> tuple[bytes, str | None]:
+    """Give the JSON of an object for this input, and what was wrong with it, if anything."""
+    if text.lstrip()[:1] == b"{":
+        return text, None
+    value = msgspec.json.decode(text)
+    if isinstance(value, str) and value.lstrip()[:1] == "{":
+        try:
+            inner = msgspec.json.decode(value)
+        except msgspec.DecodeError:
+            inner = None
+        if isinstance(inner, dict):
+            return msgspec.json.encode(inner), None
+    return b"{}", f"the input must be a JSON object, not {_kind(value)}"
+
+
+def _kind(value: object) -> str:
+    names = {str: "a string", list: "an array", type(None): "null", bool: "a boolean"}
+    return names.get(type(value), "a number")
+
+
+def _rewritten(raw: bytes, *, call_id: str, text: bytes) -> bytes:
+    fields = msgspec.json.decode(raw, type=dict[str, msgspec.Raw])
+    fields["id"] = msgspec.Raw(msgspec.json.encode(call_id))
+    fields["input"] = msgspec.Raw(text)
+    return msgspec.json.encode(fields)
