@@ -1,4 +1,4 @@
-"""Reads a reply of the model: its text, its calls, and the blocks that go into the history.
+"""Reads a reply of the model (text, calls, blocks for the history) and writes results as blocks.
 
 A block goes on as the very bytes that came, with two exceptions, without which the next request
 would be refused: an input that is no object becomes one, and an id used twice becomes unique.
@@ -7,11 +7,13 @@ would be refused: an input that is no object becomes one, and an id used twice b
 from __future__ import annotations
 
 from collections.abc import Set
+from typing import Any
 
 import msgspec
 
 from forkrun.models.base import Reply
-from forkrun.protocol import ToolCall
+from forkrun.prompts import NO_OUTPUT
+from forkrun.protocol import Image, ToolCall, ToolResult
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,6 +61,21 @@ def read_reply(reply: Reply, *, used_ids: Set[str]) -> Reading:
     return Reading(
         text="".join(texts), calls=tuple(calls), blocks=tuple(blocks), faults=faults
     )
+
+
+def result_block(result: ToolResult) -> bytes:
+    """Give the JSON of the tool_result block for this result."""
+    content: list[dict[str, Any]] | str = result.text if result.text.strip() else NO_OUTPUT
+    if result.images:
+        pictures = [_image(image) for image in result.images]
+        content = [*([{"type": "text", "text": content}] if result.text.strip() else []), *pictures]
+    block = {"type": "tool_result", "tool_use_id": result.id, "content": content}
+    return msgspec.json.encode(block | {"is_error": True} if result.is_error else block)
+
+
+def _image(image: Image) -> dict[str, Any]:
+    source = {"type": "base64", "media_type": image.media_type, "data": image.content}
+    return {"type": "image", "source": source}  # msgspec writes bytes as base64
 
 
 def _unique(wanted: str, taken: Set[str]) -> str:

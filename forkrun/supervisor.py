@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -131,6 +131,11 @@ class Worker:
         ending.result()
 
     @property
+    def exit(self) -> Exit | None:
+        """How the child ended, once it has."""
+        return self._exit.result() if self._exit.done() else None
+
+    @property
     def pid(self) -> int:
         """The process id of the child."""
         return self._process.pid
@@ -161,6 +166,12 @@ class Worker:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(drain.at_end.wait(), EOF_GRACE_S)
         return result
+
+    async def alive_while(self, task: asyncio.Future[Any]) -> None:
+        """Wait for a task as long as the child lives; raise ChannelError when it ends before."""
+        await asyncio.wait({task, self._exit}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            raise ChannelError("the child ended while the model was answering")
 
     def kill(self) -> None:
         """Kill the tree at once; leaving the block reaps it."""

@@ -1,0 +1,334 @@
+"""The trusted side of one run: it alone holds the conversation, the model and the bounds.
+
+    child ──Ask──▶ broker ──request──▶ model
+    child ◀─Turn── broker ◀──reply───┘        calls that may run
+    child ──Ran──▶ broker                     results, only for calls that are open
+    child ◀Finish─ broker                     the summary, derived from the broker's own ledger
+
+The child drives, but decides nothing: which request is sent, how many there are and what the
+summary is follow from the ledger alone. A message out of turn is a `ChannelError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import msgspec
+
+from forkrun import prompts
+from forkrun.conversation import Conversation, text_block
+from forkrun.errors import ChannelError, ContextExceeded, ForkrunError, ModelError, ModelUnavailable
+from forkrun.events import (
+    ConfirmedEvent,
+    LimitEvent,
+    RetryEvent,
+    TextEvent,
+)
+from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit, turns_hit
+from forkrun.limits import Limits
+from forkrun.models.base import Model, Reply
+from forkrun.models.prices import price
+from forkrun.models.retry import RetryPolicy, reply_with_retries
+from forkrun.protocol import Alive, Ask, Done, Fault, Finish, Ran, Started, ToolCall, ToParent, ToolResult, Turn
+from forkrun.record import Record
+from forkrun.replies import Reading, read_reply, result_block
+from forkrun.result import Denial, Failure, LimitHit
+from forkrun.supervisor import Worker
+
+Calls = tuple[ToolCall, ...]
+
+
+class Broker:
+    """Acts for one child until its run has an end."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        conversation: Conversation,
+        limits: Limits,
+        deadline: float,
+        record: Record,
+    ) -> None:
+        """`deadline` is an instant of the event loop's clock."""
+        self.ledger = Ledger()
+        self._model = model
+        self._conversation = conversation
+        self._limits = limits
+        self._deadline = deadline
+        self._record = record
+        self._last_sign = time.monotonic()
+        self._pending: dict[str, bytes] = {}  # result blocks of the newest reply's calls, in order
+        self._words: list[bytes] = []  # text blocks that follow them
+
+    async def serve(self, worker: Worker) -> Ending:
+        """Answer the child until the run has an end, which it is then told."""
+        await self._expect(worker, Ask)
+        while not isinstance(step := await self._next_step(worker), Ending):
+            await self._run_calls(worker, step)
+        self._record.event(ConfirmedEvent, summary=step.summary)
+        await worker.send(Finish(summary=step.summary))
+        await self._expect(worker, Done)
+        return step
+
+    async def until_idle(self) -> None:
+        """Return when nothing has been heard of model and tools for as long as is allowed."""
+        while (left := self._last_sign + self._limits.idle_timeout_s - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+
+    @property
+    def idle_s(self) -> float:
+        """Seconds since the last sign of life."""
+        return time.monotonic() - self._last_sign
+
+    # -- what follows from a reply -------------------------------------------------------------
+
+    async def _next_step(self, worker: Worker) -> Ending | Calls:
+        """Ask the model until there are calls to run, or an end."""
+        while True:
+            try:
+                if hit := turns_hit(self.ledger, self._limits) or await self._spending_hit():
+                    return await self._last_words_at(hit, worker)
+                reply, reading = await self._ask_model(worker, recovery=False)
+                step = await self._step_after(reply, reading, worker)
+            except ModelError as error:
+                return self._ended_by(error)
+            if step is not None:
+                return step
+
+    async def _step_after(
+        self, reply: Reply, reading: Reading, worker: Worker
+    ) -> Ending | Calls | None:
+        """Say what follows from a reply; None: another request."""
+        match reply.stop_reason:
+            case "tool_use" if reading.calls:
+                return await self._admit(reading)
+            case "pause_turn":
+                return None
+            case "max_tokens":
+                return self._after_cut(reading)
+            case "end_turn" | "stop_sequence" | "tool_use" if not reading.calls:
+                if reading.text.strip():
+                    return Ending(
+                        stop_reason="completed", summary=reading.text, summary_turn=self.ledger.turns
+                    )
+                return await self._last_words(worker, after_bound=None)
+            case "end_turn" | "stop_sequence":
+                self._refuse(
+                    reading.calls, prompts.CALL_WITHOUT_STOP.format(stop_reason=reply.stop_reason)
+                )
+                return None
+            case "refusal":
+                return self._refused(reply)
+            case "model_context_window_exceeded":
+                raise ContextExceeded("the reply filled the model's context window")
+            case other:
+                raise ModelError(f"the model stopped for a reason that is not known here: {other}")
+
+    async def _admit(self, reading: Reading) -> Calls | None:
+        """Choose the calls that may run; the others get their results here and now."""
+        if hit := await self._spending_hit():
+            self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
+            return None
+        for call in reading.calls:
+            self._pending[call.id] = b""
+            if fault := reading.faults.get(call.id):
+                self._answer(call, f"{call.name}: {fault}")
+        return tuple(call for call in reading.calls if call.id not in reading.faults) or None
+
+    def _after_cut(self, reading: Reading) -> Ending | None:
+        max_tokens = self._limits.max_tokens
+        if reading.calls:
+            self._refuse(reading.calls, prompts.CALL_CUT.format(max_tokens=max_tokens))
+            return None
+        self.ledger.cut_replies += 1
+        if self.ledger.cut_replies > 1:
+            limit = LimitHit(kind="output_tokens", value=max_tokens, used=max_tokens)
+            self._record.event(LimitEvent, limit=limit)
+            return self.ledger.stand_in(
+                "max_total_tokens", f"replies were cut at {max_tokens} output tokens", limit=limit
+            )
+        self._words.append(text_block(prompts.REPLY_CUT.format(max_tokens=max_tokens)))
+        return None
+
+    def _refused(self, reply: Reply) -> Ending:
+        details = msgspec.json.decode(reply.stop_details or b"{}", type=_StopDetails)
+        category = f" ({details.category})" if details.category else ""
+        explanation = f": {details.explanation}" if details.explanation else ""
+        message = f"the model refused this task{category}{explanation}"
+        return Ending(
+            stop_reason="refused",
+            summary=f"[{message}]",
+            summary_turn=self.ledger.turns,
+            error=Failure(type="refusal", message=message),
+        )
+
+    def _ended_by(self, error: ModelError) -> Ending:
+        if isinstance(error, ContextExceeded):
+            return self.ledger.stand_in(
+                "context_exceeded", "the context window is full", error=_failure(error)
+            )
+        if isinstance(error, ModelUnavailable):
+            return self.ledger.stand_in(
+                "model_unavailable", "the model could not be reached", error=_failure(error)
+            )
+        return self.ledger.stand_in(
+            "model_error", "the model refused the request", error=_failure(error)
+        )
+
+    # -- the recovery turn -----------------------------------------------------------------------
+
+    async def _last_words_at(self, hit: LimitHit, worker: Worker) -> Ending:
+        self._record.event(LimitEvent, limit=hit)
+        return await self._last_words(worker, after_bound=hit)
+
+    async def _last_words(self, worker: Worker, *, after_bound: LimitHit | None) -> Ending:
+        """Ask once, in words, for the summary; what comes back is used as far as it is text."""
+        if after_bound:
+            why = f"the run reached its bound of {describe(after_bound)}"
+            words = prompts.BOUND_REACHED.format(bound=describe(after_bound))
+            stop_reason = STOP_REASONS[after_bound.kind]
+        else:
+            why, words = "the last reply held no text", prompts.BLANK_REPLY
+            stop_reason = "completed"
+        self._words.append(text_block(words))
+        try:
+            reply, reading = await self._ask_model(worker, recovery=True)
+        except ModelError:
+            reply, reading = None, None
+        if reply and reading and reading.text.strip() and reply.stop_reason in _FINAL:
+            return Ending(
+                stop_reason=stop_reason,
+                summary=reading.text,
+                summary_turn=self.ledger.turns + 1,
+                recovered=True,
+                limit=after_bound,
+            )
+        if not after_bound and not self.ledger.last_text:
+            stop_reason = "no_summary"
+        return self.ledger.stand_in(stop_reason, why, limit=after_bound)
+
+    # -- the model --------------------------------------------------------------------------------
+
+    async def _ask_model(self, worker: Worker, *, recovery: bool) -> tuple[Reply, Reading]:
+        """Send what is pending and wait for one whole reply, as long as the child lives."""
+        if blocks := [*self._pending.values(), *self._words]:
+            self._conversation.add_user(blocks)
+        self._pending, self._words = {}, []
+        turn = self.ledger.turns + 1
+        asking = asyncio.ensure_future(
+            reply_with_retries(
+                self._model,
+                self._conversation.request(self.ledger.model_calls),
+                policy=RetryPolicy(attempts=self._limits.retries),
+                deadline=self._deadline,
+                heard=lambda text: self._heard(text, turn=turn),
+                on_retry=self._retrying,
+            )
+        )
+        try:
+            await worker.alive_while(asking)
+            reply = asking.result()
+        finally:
+            asking.cancel()
+        return reply, self._enter(reply, turn=turn, recovery=recovery)
+
+    def _enter(self, reply: Reply, *, turn: int, recovery: bool) -> Reading:
+        """Enter a reply into the ledger, the conversation and the journal."""
+        try:
+            reading = read_reply(reply, used_ids=self.ledger.call_ids)
+        except msgspec.MsgspecError as error:
+            raise ModelError(f"the reply holds a block that is none: {error}") from error
+        ledger = self.ledger
+        ledger.model_calls += 1
+        ledger.turns += not recovery
+        ledger.usage += reply.usage
+        ledger.call_ids.update(call.id for call in reading.calls)
+        ledger.note_text(reading.text, turn=turn)
+        self._conversation.add_assistant(reading.blocks)
+        self._record.reply(reply, turn=turn)
+        self._signed()
+        return reading
+
+    def _heard(self, text: str | None, *, turn: int) -> None:
+        self._signed()
+        if text:
+            self._record.event(TextEvent, turn=turn, text=text)
+
+    def _retrying(self, attempt: int, wait_s: float, error: ForkrunError) -> None:
+        self.ledger.model_calls += 1
+        self._last_sign = time.monotonic() + wait_s
+        self._record.event(RetryEvent, attempt=attempt, wait_s=wait_s, error=str(error))
+
+    async def _spending_hit(self) -> LimitHit | None:
+        cost_usd = None
+        if self._limits.max_budget_usd is not None:
+            cost_usd = await price(self._model.name, self.ledger.usage)
+        return spending_hit(self.ledger, self._limits, cost_usd=cost_usd)
+
+    # -- the child's calls -------------------------------------------------------------------------
+
+    async def _run_calls(self, worker: Worker, calls: Calls) -> None:
+        """Have calls run and take their results, until the child asks for the next reply."""
+        turn = self.ledger.turns
+        running = {call.id: call for call in calls}
+        await worker.send(Turn(number=turn, calls=calls))
+        for call in calls:
+            self._record.call(call, turn=turn)
+        while not isinstance(message := await self._hear(worker), Ask):
+            match message:
+                case Started(id=call_id) | Alive(id=call_id) if call_id in running:
+                    pass
+                case Ran() if message.result.id in running:
+                    self._take(running.pop(message.result.id), message)
+                case _:
+                    raise ChannelError(f"a message out of turn: {type(message).__name__}")
+        if running:
+            raise ChannelError(f"{len(running)} calls were left without a result")
+
+    def _take(self, call: ToolCall, ran: Ran) -> None:
+        self.ledger.tool_calls += 1
+        if ran.result.denied:
+            self.ledger.denials.append(
+                Denial(tool=call.name, input=msgspec.Raw(call.input), reason=ran.result.text)
+            )
+            self._record.denied(call, ran.result.text, turn=self.ledger.turns)
+        self._pending[call.id] = result_block(ran.result)
+        self._record.ran(call, ran, turn=self.ledger.turns)
+
+    def _refuse(self, calls: Calls, reason: str) -> None:
+        for call in calls:
+            self._answer(call, reason)
+            self._record.denied(call, reason, turn=self.ledger.turns)
+
+    def _answer(self, call: ToolCall, error: str) -> None:
+        self._pending[call.id] = result_block(ToolResult(id=call.id, text=error, is_error=True))
+
+    async def _expect(self, worker: Worker, kind: type[ToParent]) -> None:
+        message = await self._hear(worker)
+        if not isinstance(message, kind):
+            raise ChannelError(f"a message out of turn: {type(message).__name__}")
+
+    async def _hear(self, worker: Worker) -> ToParent:
+        message = await worker.receive()
+        if isinstance(message, Fault):
+            raise ChannelError(f"the child failed: {message.message}")
+        self._signed()
+        return message
+
+    def _signed(self) -> None:
+        self._last_sign = time.monotonic()
+
+
+_FINAL = ("end_turn", "stop_sequence", "max_tokens")
+
+
+class _StopDetails(msgspec.Struct):
+    category: str | None = None
+    explanation: str | None = None
+
+
+def _failure(error: ModelError) -> Failure:
+    request = f" (request {error.request_id})" if error.request_id else ""
+    return Failure(type=error.kind, message=f"{error}{request}")

@@ -1,0 +1,199 @@
+"""The flags of every command, and what they mean as a job."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from forkrun.cli import values
+from forkrun.errors import UsageError
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(message, hint=f"see {self.prog} --help")
+
+
+def parse(argv: Sequence[str]) -> Any:
+    """Read the command line; the result has the attribute `command`, which takes it and runs.
+
+    Raises UsageError.
+    """
+    parser = _Parser(
+        prog="forkrun",
+        description="Run a subagent in its own process: a prompt goes in, one summary comes out.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    _spawn(commands)
+    _exec(commands)
+    options = parser.parse_args(argv)
+    if not hasattr(options, "command"):
+        raise UsageError("no command was given", hint="try: forkrun spawn --prompt TEXT")
+    return options
+
+
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
+        from importlib.metadata import version
+
+        print(f"forkrun {version('forkrun-agent')}")
+        parser.exit()
+
+
+def _spawn(commands: Any) -> None:
+    parser = commands.add_parser(
+        "spawn",
+        allow_abbrev=False,
+        help="run one subagent and print its summary",
+        description="Run one subagent in its own process and print its summary on stdout.",
+    )
+    parser.set_defaults(command=_run_spawn)
+    what = parser.add_argument_group("what to do").add_mutually_exclusive_group(required=True)
+    what.add_argument("--prompt", metavar="TEXT", help="the task; - reads it from stdin")
+    what.add_argument("--prompt-file", metavar="FILE", help="a file that holds the task")
+    context = parser.add_argument_group("context")
+    context.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
+    context.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
+    model = parser.add_argument_group("model")
+    model.add_argument(
+        "--model",
+        metavar="NAME",
+        help="a Claude model id, script:FILE, or offline (default: $FORKRUN_MODEL)",
+    )
+    _rights(parser.add_argument_group("rights"))
+    _limits(parser.add_argument_group("limits"))
+    _output(parser.add_argument_group("output"))
+
+
+def _rights(group: Any) -> None:
+    group.add_argument(
+        "--tools",
+        type=values.names,
+        metavar="A,B,C",
+        help="bash, read_file, write_file, edit_file, glob, grep (default: all)",
+    )
+    group.add_argument(
+        "--workspace",
+        choices=["live", "temp"],
+        default="live",
+        help="live: work in the directory itself (default); temp: an empty one, gone afterwards",
+    )
+    group.add_argument("--cwd", metavar="DIR", help="the workspace (default: the current directory)")
+    group.add_argument(
+        "--env",
+        action="append",
+        default=[],
+        metavar="NAME[=VALUE]",
+        help="a variable for commands; without a value, the one it has here",
+    )
+
+
+def _limits(group: Any) -> None:
+    table: list[tuple[str, Any, str, str]] = [
+        ("max-turns", values.count, "N", "replies of the model (default 30)"),
+        ("max-tokens", values.count, "N", "output tokens of one reply (default 8000)"),
+        ("max-total-tokens", values.count, "N", "all tokens of the run"),
+        ("max-budget-usd", values.money, "X", "price of all tokens of the run"),
+        ("timeout", values.duration, "S", "wall clock of the run (default 1800)"),
+        ("idle-timeout", values.duration, "S", "silence of model and tools (default 300)"),
+        ("tool-timeout", values.duration, "S", "wall clock of one command (default 120)"),
+    ]
+    for name, kind, metavar, text in table:
+        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
+
+
+def _output(group: Any) -> None:
+    group.add_argument(
+        "--output-format", choices=["text", "json", "stream-json"], default="text"
+    )
+    group.add_argument("--label", metavar="TEXT", help="a name that stands in the result")
+    group.add_argument("--transcript", metavar="FILE", help="write every reply and result there")
+    group.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
+    group.add_argument("-v", "--verbose", action="store_true", help="more on stderr")
+
+
+def _exec(commands: Any) -> None:
+    parser = commands.add_parser(
+        "exec",
+        allow_abbrev=False,
+        help="run one job, given as JSON on stdin; the result is JSON on stdout",
+        description="Run one job: JSON on stdin, one result as JSON on stdout. For machines.",
+    )
+    parser.set_defaults(command=_run_exec)
+
+
+def _run_spawn(options: Any) -> int:
+    from forkrun.cli.spawn import spawn
+
+    return spawn(job_of(options), output_format=options.output_format, verbosity=_verbosity(options))
+
+
+def _verbosity(options: Any) -> int:
+    return -1 if options.quiet else int(options.verbose)
+
+
+def _run_exec(_: Any) -> int:
+    from forkrun.cli.spawn import execute
+
+    return execute(sys.stdin.buffer.read())
+
+
+_LIMITS = {
+    "max_turns": "max_turns",
+    "max_tokens": "max_tokens",
+    "max_total_tokens": "max_total_tokens",
+    "max_budget_usd": "max_budget_usd",
+    "timeout": "timeout_s",
+    "idle_timeout": "idle_timeout_s",
+    "tool_timeout": "tool_timeout_s",
+}
+
+
+def job_of(options: Any) -> Any:
+    """Give the job that the flags of `spawn` describe. Raises UsageError."""
+    from forkrun.job import Job
+    from forkrun.limits import Limits
+
+    given = {field: getattr(options, flag) for flag, field in _LIMITS.items()}
+    return Job(
+        prompt=_prompt(options),
+        model=options.model,
+        label=options.label,
+        system=options.system,
+        append_system_prompt=options.append_system_prompt,
+        tools=options.tools,
+        workspace=options.workspace,
+        cwd=options.cwd,
+        env=dict(_variable(text) for text in options.env),
+        limits=Limits(**{field: value for field, value in given.items() if value is not None}),
+        transcript=options.transcript,
+    )
+
+
+def _prompt(options: Any) -> str:
+    if options.prompt not in (None, "-"):
+        return str(options.prompt)
+    source = options.prompt_file or "-"
+    try:
+        if source == "-":
+            return sys.stdin.buffer.read().decode()
+        with open(source, "rb") as file:
+            return file.read().decode()
+    except OSError as error:
+        raise UsageError(f"cannot read the prompt ({error.strerror}): {source}") from error
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the prompt is not UTF-8, at byte {error.start}: {source}") from error
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, has_value, value = text.partition("=")
+    if has_value:
+        return name, value
+    if name not in os.environ:
+        raise UsageError(f"--env names a variable that is not set here: {name}")
+    return name, os.environ[name]

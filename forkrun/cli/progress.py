@@ -1,0 +1,110 @@
+"""Progress for people, on stderr: a live line on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import os
+from types import TracebackType
+from typing import Any
+
+import msgspec
+
+from forkrun.cli import tell
+from forkrun.events import (
+    ConfirmedEvent,
+    DeniedEvent,
+    Event,
+    LimitEvent,
+    ResultEvent,
+    RetryEvent,
+    ToolCallEvent,
+    TurnEvent,
+)
+from forkrun.text import one_line
+
+LINE_WIDTH = 100
+
+
+class Progress:
+    """Shows what a run does. A context manager; the live line is gone when it ends.
+
+    `verbosity`: -1 shows nothing, 0 what happens, 1 also how long replies were.
+    """
+
+    def __init__(self, *, verbosity: int) -> None:
+        self._quiet = verbosity < 0
+        self._verbose = verbosity > 0
+        self._live = _LiveLine() if not self._quiet and os.isatty(2) else None
+        self._tokens = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._live:
+            self._live.stop()
+
+    def say(self, text: str) -> None:
+        """Say a line of our own."""
+        if not self._quiet:
+            tell(text)
+
+    def show(self, event: Event) -> None:
+        """Show what an event means, if it means anything to people."""
+        if self._quiet:
+            return
+        if isinstance(event, TurnEvent):
+            self._tokens += event.usage.total_tokens
+        if self._live and isinstance(event, ConfirmedEvent | ResultEvent):
+            self._live.stop()
+        elif text := self._line(event):
+            line = f"[{event.t:6.1f}s] {text}"
+            if self._live:
+                self._live.show(f"{line}  ({self._tokens:,} tokens)")
+            else:
+                tell(line, prefix="")
+
+    def _line(self, event: Event) -> str | None:
+        match event:
+            case ToolCallEvent():
+                return f"turn {event.turn}: {event.tool} {_gist(event.input)}"
+            case DeniedEvent():
+                return f"turn {event.turn}: {event.tool} denied: {one_line(event.reason, width=80)}"
+            case RetryEvent():
+                return f"retry {event.attempt} in {event.wait_s:.1f} s: {one_line(event.error, width=80)}"
+            case LimitEvent():
+                return f"bound reached: {event.limit.kind} {event.limit.value:g}"
+            case TurnEvent() if self._verbose:
+                return f"turn {event.turn}: {event.usage.output_tokens:,} tokens written"
+        return None
+
+
+def _gist(text: msgspec.Raw) -> str:
+    """Give the values of a call's input on one line."""
+    fields = msgspec.json.decode(text)
+    return one_line(" ".join(str(value) for value in fields.values()), width=LINE_WIDTH)
+
+
+class _LiveLine:
+    """One line with a spinner, drawn by rich, which is imported when there is something to show."""
+
+    def __init__(self) -> None:
+        self._status: Any = None
+
+    def show(self, text: str) -> None:
+        from rich.console import Console
+        from rich.markup import escape
+
+        if self._status is None:
+            self._status = Console(stderr=True).status("")
+            self._status.start()
+        self._status.update(escape(text))
+
+    def stop(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None

@@ -1,0 +1,77 @@
+"""Runs one job for the command line: signals in, the answer out."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import Any
+
+import msgspec
+
+from forkrun.cli import tell
+from forkrun.cli.output import JsonOutput, Output, StreamOutput, TextOutput
+from forkrun.cli.progress import Progress
+from forkrun.errors import InputError
+from forkrun.events import Event
+from forkrun.job import Job
+from forkrun.result import Result
+from forkrun.runner import Runner
+
+READER_GONE = 128 + signal.SIGPIPE
+
+OUTPUTS: dict[str, type[Output]] = {
+    "text": TextOutput,
+    "json": JsonOutput,
+    "stream-json": StreamOutput,
+}
+
+
+def spawn(job: Job, *, output_format: str, verbosity: int) -> int:
+    """Run a job, print what the format asks for, and give the exit code."""
+    output = OUTPUTS[output_format]()
+    with Progress(verbosity=verbosity) as progress:
+
+        def on_event(event: Event) -> None:
+            progress.show(event)
+            output.take(event)
+
+        result = asyncio.run(_run(job, on_event, progress))
+    if verbosity >= 0 or result.stop_reason != "completed":
+        _explain(result, verbosity=verbosity)
+    return READER_GONE if output.reader_gone else result.exit_code
+
+
+def execute(text: bytes) -> int:
+    """Run the job that this JSON describes, and print its result as one line of JSON."""
+    try:
+        job = msgspec.json.decode(text, type=Job)
+    except msgspec.MsgspecError as error:
+        raise InputError(f"the job on stdin is not valid: {error}") from error
+    return spawn(job, output_format="json", verbosity=-1)
+
+
+async def _run(job: Job, on_event: Any, progress: Progress) -> Result:
+    loop = asyncio.get_running_loop()
+    async with Runner() as runner:
+        run = runner.prepare(job, on_event=on_event)
+        if run.notice:
+            progress.say(run.notice)
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            loop.add_signal_handler(number, lambda n=number: run.cancel(signal_number=n))
+        return await run.result()
+
+
+def _explain(result: Result, *, verbosity: int) -> None:
+    """Say for people how a run ended, where that is not plain from the summary."""
+    if result.stop_reason != "completed":
+        limit = f": {result.limit.kind} {result.limit.value:g}" if result.limit else ""
+        tell(f"stopped: {result.stop_reason}{limit}")
+    if result.error:
+        tell(f"error: {result.error.message}")
+    if verbosity > 0:
+        cost = "unknown" if result.cost_usd is None else f"${result.cost_usd:.4f}"
+        tell(
+            f"{result.turns} turns, {result.tool_calls} tool calls, "
+            f"{result.usage.total_tokens:,} tokens, cost {cost}, {result.duration_s:.1f} s, "
+            f"sandbox {result.sandbox.tier}"
+        )

@@ -1,0 +1,72 @@
+"""The environments of a child: built from a list of what may be there, never by taking away.
+
+Nothing of the parent's environment arrives that is not named here or by the user, so no key, token,
+proxy, PYTHON*, LD_* or GIT_* does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+PASSED_ON = (
+    "TZ",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "JAVA_HOME",
+    "GOROOT",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+    "NVM_DIR",
+    "RUSTUP_HOME",
+)
+SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+GIT_SETTINGS = {
+    "safe.directory": "*",
+    "user.name": "forkrun subagent",
+    "user.email": "subagent@forkrun.invalid",
+    "init.defaultBranch": "main",
+}
+
+
+def worker_environment(environ: Mapping[str, str]) -> dict[str, str]:
+    """Give the environment of the worker itself, which needs next to nothing."""
+    return {"PATH": search_path(environ), "LC_ALL": "C.UTF-8"}
+
+
+def command_environment(
+    environ: Mapping[str, str], *, home: str, tmp: str, extra: Mapping[str, str]
+) -> dict[str, str]:
+    """Give the environment of the commands that a tool runs.
+
+    `home` and `tmp` are private directories; `extra` is what the user asked for, and wins.
+    """
+    passed = {name: environ[name] for name in PASSED_ON if environ.get(name)}
+    return {
+        **passed,
+        "PATH": search_path(environ),
+        "HOME": home,
+        "TMPDIR": tmp,
+        "USER": "agent",
+        "LOGNAME": "agent",
+        "SHELL": "/bin/bash",
+        "LANG": "C.UTF-8",
+        "LC_ALL": "C.UTF-8",
+        **git_environment(GIT_SETTINGS),
+        **extra,
+    }
+
+
+def search_path(environ: Mapping[str, str]) -> str:
+    """Give PATH without entries that depend on the working directory."""
+    entries = [e for e in environ.get("PATH", "").split(":") if e.startswith("/")]
+    return ":".join(dict.fromkeys([*entries, *SYSTEM_PATH.split(":")]))
+
+
+def git_environment(settings: Mapping[str, str]) -> dict[str, str]:
+    """Give settings to git by the environment (git-config(1), GIT_CONFIG_COUNT)."""
+    pairs = {}
+    for number, (key, value) in enumerate(settings.items()):
+        pairs[f"GIT_CONFIG_KEY_{number}"] = key
+        pairs[f"GIT_CONFIG_VALUE_{number}"] = value
+    return {"GIT_CONFIG_COUNT": str(len(settings)), **pairs}

@@ -1,0 +1,86 @@
+"""One job: what to do and what is allowed, as plain data. `forkrun exec` reads it as JSON."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Literal
+
+import msgspec
+
+from forkrun.catalog import INPUTS
+from forkrun.errors import UsageError
+from forkrun.limits import Limits
+
+WorkspaceMode = Literal["live", "temp"]
+Network = Literal["none", "loopback", "host"]
+SandboxLevel = Literal["required", "lsm", "best-effort", "none"]
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One run of a subagent.
+
+    `model`: a Claude model id, "script:FILE" or "offline". `system` replaces our system prompt,
+    `append_system_prompt` follows it. `tools`: names, None for all of ours. `cwd`: the workspace,
+    None for the current directory. `workspace`: "live" (work in the directory itself) or "temp"
+    (an empty directory, gone afterwards). `env`: further variables for commands. `transcript`: a
+    file that gets every reply and result.
+    """
+
+    prompt: str
+    model: str | None = None
+    label: str | None = None
+    system: str | None = None
+    append_system_prompt: str | None = None
+    tools: tuple[str, ...] | None = None
+    workspace: WorkspaceMode = "live"
+    cwd: str | None = None
+    env: dict[str, str] = {}
+    network: Network = "loopback"
+    sandbox: SandboxLevel = "none"
+    limits: Limits = Limits()
+    transcript: str | None = None
+
+
+def check(job: Job) -> None:
+    """Raise UsageError for a job that cannot be meant."""
+    if not job.prompt.strip():
+        raise UsageError("the prompt is empty", hint="say what the subagent should do")
+    for tool in job.tools or ():
+        if tool not in INPUTS:
+            raise UsageError(f"unknown tool: {tool}", hint=f"the tools are {', '.join(INPUTS)}")
+    for name in job.env:
+        if not name or "=" in name or "\0" in name + job.env[name]:
+            raise UsageError(f"not a name of an environment variable: {name!r}")
+    for field, value in msgspec.structs.asdict(job.limits).items():
+        if value is not None and value <= (0 if field not in _MAY_BE_ZERO else -1):
+            raise UsageError(f"{field} must be more than zero: {value}")
+
+
+_MAY_BE_ZERO = ("retries", "grace_s")
+
+
+def workspace_path(job: Job, environ: Mapping[str, str]) -> str:
+    """Give the real path of the directory to work in.
+
+    Raises UsageError when it is none, cannot be read, or is so large a part of the machine (`/`,
+    the home directory, or what contains it) that nobody can mean it.
+    """
+    given = job.cwd if job.cwd is not None else os.getcwd()
+    path = os.path.realpath(given)
+    if not os.path.isdir(path):
+        reason = "is not a directory" if os.path.exists(path) else "does not exist"
+        raise UsageError(f"the workspace {reason}: {given}")
+    if not os.access(path, os.R_OK | os.X_OK):
+        raise UsageError(f"the workspace cannot be read: {given}")
+    if job.workspace != "temp":
+        _refuse_whole_machine(path, home=os.path.realpath(environ.get("HOME") or "/"))
+    return path
+
+
+def _refuse_whole_machine(path: str, *, home: str) -> None:
+    if path == home or home.startswith(path.rstrip("/") + "/"):
+        raise UsageError(
+            f"refused as workspace, since it is or contains the home directory: {path}",
+            hint="choose a directory of the project with --cwd, or --workspace temp",
+        )

@@ -1,0 +1,69 @@
+"""A record of a run: one JSON object a line, every reply and every result, flushed as they come.
+
+A transcript is itself a script for the scripted model: its lines of type "reply" are replies, and
+every other line is skipped. No credential can stand in it, since the child holds none.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import msgspec
+
+from forkrun.errors import UsageError
+from forkrun.models.base import Reply
+from forkrun.protocol import ToolResult
+
+
+class Transcript:
+    """Writes to a file, or nowhere when `path` is None. A context manager."""
+
+    def __init__(self, path: str | None) -> None:
+        self._fd = None if path is None else _create(path)
+
+    def __enter__(self) -> Transcript:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def reply(self, reply: Reply, *, turn: int) -> None:
+        """Record a whole reply, its blocks as they came."""
+        self.line(
+            "reply",
+            turn=turn,
+            content=[msgspec.Raw(block) for block in reply.content],
+            stop_reason=reply.stop_reason,
+            usage=reply.usage,
+            model=reply.model,
+            request_id=reply.request_id,
+        )
+
+    def tool_result(self, result: ToolResult, *, turn: int) -> None:
+        """Record what a tool gave back; pictures by their size alone."""
+        self.line(
+            "tool_result",
+            turn=turn,
+            tool_use_id=result.id,
+            text=result.text,
+            is_error=result.is_error,
+            denied=result.denied,
+            images=[{"media_type": i.media_type, "bytes": len(i.content)} for i in result.images],
+        )
+
+    def line(self, kind: str, **fields: Any) -> None:
+        """Record one line of another kind."""
+        if self._fd is not None:
+            content = msgspec.json.encode({"type": kind, **fields}) + b"\n"
+            while content:
+                content = content[os.write(self._fd, content) :]
+
+
+def _create(path: str) -> int:
+    try:
+        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise UsageError(f"cannot write the transcript ({error.strerror}): {path}") from error
