@@ -67,6 +67,7 @@ class Broker:
         await self._expect(worker, Ask)
         while not isinstance(step := await self._next_step(worker), Ending):
             await self._run_calls(worker, step)
+        step = step.fitted()
         self._record.event(ConfirmedEvent, summary=step.summary)
         await worker.send(Finish(summary=step.summary))
         await self._expect(worker, Done)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from forkrun.limits import Limits
+from forkrun.limits import MAX_SUMMARY_BYTES, Limits
 from forkrun.models.base import Usage
 from forkrun.result import Denial, Failure, LimitHit, StopReason
+from forkrun.text import clip, printable
 
 STOP_REASONS: dict[str, StopReason] = {
     "turns": "max_turns",
@@ -16,7 +17,7 @@ STOP_REASONS: dict[str, StopReason] = {
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run ends, and with which summary."""
+    """Why a run ends, and with which summary; `whole_summary` where that had to be cut."""
 
     stop_reason: StopReason
     summary: str = ""
@@ -24,6 +25,18 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     recovered: bool = False
     limit: LimitHit | None = None
     error: Failure | None = None
+    whole_summary: str | None = None
+
+    def fitted(self) -> Ending:
+        """Make the summary fit for a terminal and for its bound."""
+        text = printable(self.summary)
+        cut = clip(text, MAX_SUMMARY_BYTES, note=_CUT)
+        return msgspec.structs.replace(
+            self, summary=cut, whole_summary=self.whole_summary if cut == text else text
+        )
+
+
+_CUT = f"\n\n[cut at {MAX_SUMMARY_BYTES // 1024} KiB; the result names the file that holds it all]"
 
 
 class Ledger(msgspec.Struct, kw_only=True):

@@ -40,6 +40,7 @@ from forkrun.result import (
     Result,
     SandboxRecord,
 )
+from forkrun.state import keep_summary
 from forkrun.supervisor import Exit, Worker
 from forkrun.text import printable
 from forkrun.transcript import Transcript
@@ -99,7 +100,7 @@ class Runner:
         return self._models[wanted]
 
 
-DEFAULT_MODEL = "claude-sonnet-5"
+DEFAULT_MODEL = "claude-sonnet-5-5"
 
 
 class Run:
@@ -252,7 +253,7 @@ class Run:
     async def _assemble(
         self, ending: Ending, broker: Broker, record: Record, *, used: Exit | None
     ) -> Result:
-        ledger = broker.ledger
+        ledger, ending = broker.ledger, ending.fitted()
         if ending.limit and ending.stop_reason in ("timeout", "idle_timeout"):
             record.event(LimitEvent, limit=ending.limit)
         return Result(
@@ -262,6 +263,8 @@ class Run:
             limit=ending.limit,
             summary=ending.summary,
             summary_turn=ending.summary_turn,
+            summary_file=ending.whole_summary
+            and keep_summary(ending.whole_summary, run_id=self.run_id, environ=self._environ),
             recovered=ending.recovered,
             turns=ledger.turns,
             tool_calls=ledger.tool_calls,
