@@ -17,8 +17,9 @@ import time
 import msgspec
 
 from forkrun import prompts
+from forkrun.costs import total_cost_usd
 from forkrun.conversation import Conversation, text_block
-from forkrun.errors import ChannelError, ContextExceeded, ForkrunError, ModelError, ModelUnavailable
+from forkrun.errors import ChannelError, ContextExceeded, ModelError, ModelUnavailable
 from forkrun.events import (
     ConfirmedEvent,
     LimitEvent,
@@ -28,8 +29,7 @@ from forkrun.events import (
 from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit, turns_hit
 from forkrun.limits import Limits
 from forkrun.models.base import Model, Reply
-from forkrun.models.prices import price
-from forkrun.models.retry import RetryPolicy, reply_with_retries
+from forkrun.models.retry import Retry, RetryPolicy, reply_with_retries
 from forkrun.protocol import Alive, Ask, Done, Fault, Finish, Ran, Started, ToolCall, ToParent, ToolResult, Turn
 from forkrun.record import Record
 from forkrun.replies import Reading, read_reply, result_block
@@ -51,7 +51,7 @@ class Broker:
         deadline: float,
         record: Record,
     ) -> None:
-        """`deadline` is an instant of the event loop's clock."""
+        """`deadline` is an instant of `time.monotonic`."""
         self.ledger = Ledger()
         self._model = model
         self._conversation = conversation
@@ -218,11 +218,12 @@ class Broker:
             self._conversation.add_user(blocks)
         self._pending, self._words = {}, []
         turn = self.ledger.turns + 1
+        first = self._conversation.request(self.ledger.model_calls)
         asking = asyncio.ensure_future(
             reply_with_retries(
                 self._model,
-                self._conversation.request(self.ledger.model_calls),
-                policy=RetryPolicy(attempts=self._limits.retries),
+                lambda attempt: msgspec.structs.replace(first, number=first.number + attempt),
+                policy=RetryPolicy(attempts=1 + self._limits.retries),
                 deadline=self._deadline,
                 heard=lambda text: self._heard(text, turn=turn),
                 on_retry=self._retrying,
@@ -244,7 +245,7 @@ class Broker:
         ledger = self.ledger
         ledger.model_calls += 1
         ledger.turns += not recovery
-        ledger.usage += reply.usage
+        ledger.replies.append(reply.usage)
         ledger.call_ids.update(call.id for call in reading.calls)
         ledger.note_text(reading.text, turn=turn)
         self._conversation.add_assistant(reading.blocks)
@@ -257,15 +258,17 @@ class Broker:
         if text:
             self._record.event(TextEvent, turn=turn, text=text)
 
-    def _retrying(self, attempt: int, wait_s: float, error: ForkrunError) -> None:
+    def _retrying(self, retry: Retry) -> None:
         self.ledger.model_calls += 1
-        self._last_sign = time.monotonic() + wait_s
-        self._record.event(RetryEvent, attempt=attempt, wait_s=wait_s, error=str(error))
+        self._last_sign = time.monotonic() + retry.wait_s
+        self._record.event(
+            RetryEvent, attempt=retry.attempt, wait_s=retry.wait_s, error=str(retry.error)
+        )
 
     async def _spending_hit(self) -> LimitHit | None:
         cost_usd = None
         if self._limits.max_budget_usd is not None:
-            cost_usd = await price(self._model.name, self.ledger.usage)
+            cost_usd = await total_cost_usd(self._model.name, self.ledger.replies)
         return spending_hit(self.ledger, self._limits, cost_usd=cost_usd)
 
     # -- the child's calls -------------------------------------------------------------------------

@@ -49,11 +49,16 @@ class Ledger(msgspec.Struct, kw_only=True):
     tool_calls: int = 0
     model_calls: int = 0
     cut_replies: int = 0
-    usage: Usage = Usage()
+    replies: list[Usage] = msgspec.field(default_factory=list)
     denials: list[Denial] = msgspec.field(default_factory=list)
     call_ids: set[str] = msgspec.field(default_factory=set)
     last_text: str = ""
     last_text_turn: int | None = None
+
+    @property
+    def usage(self) -> Usage:
+        """Give the tokens of all replies together."""
+        return sum(self.replies, Usage())
 
     def note_text(self, text: str, *, turn: int) -> None:
         """Remember the newest text that is not blank: it stands in where a last reply has none."""

@@ -12,6 +12,7 @@ import asyncio
 import os
 import secrets
 import signal
+import time
 from collections.abc import Coroutine, Mapping
 from types import TracebackType
 from typing import Any
@@ -22,6 +23,7 @@ from forkrun_sandbox.spec import Report
 from forkrun import prompts
 from forkrun.broker import Broker
 from forkrun.catalog import INPUTS, definitions
+from forkrun.costs import check_priced, total_cost_usd
 from forkrun.conversation import Conversation
 from forkrun.errors import ChannelError, SandboxError
 from forkrun.events import Emit, Event, LimitEvent, ResultEvent, StartedEvent
@@ -29,7 +31,6 @@ from forkrun.job import Job, check
 from forkrun.ledger import Ending
 from forkrun.models import open_model
 from forkrun.models.base import Model
-from forkrun.models.prices import price
 from forkrun.place import Place, open_place
 from forkrun.protocol import Fault, Ready, Rules, Start, ToolLimits
 from forkrun.record import Record
@@ -134,6 +135,8 @@ class Run:
     async def result(self) -> Result:
         """Run to the end and give the result, which is also the last event."""
         job = self._job
+        if job.limits.max_budget_usd is not None:
+            await check_priced(self._model.name)
         with (
             open_place(job, environ=self._environ) as place,
             Transcript(job.transcript) as transcript,
@@ -146,7 +149,7 @@ class Run:
         return result
 
     async def _run_in(self, place: Place, record: Record) -> Result:
-        deadline = asyncio.get_running_loop().time() + self._job.limits.timeout_s
+        deadline = time.monotonic() + self._job.limits.timeout_s
         broker = Broker(
             model=self._model,
             conversation=self._conversation(place),
@@ -231,7 +234,7 @@ class Run:
         tasks = {serve, idle, cancel}
         try:
             await asyncio.wait(
-                tasks, timeout=deadline - loop.time(), return_when=asyncio.FIRST_COMPLETED
+                tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
             )
             if serve.done():
                 return serve.result()
@@ -271,7 +274,7 @@ class Run:
             denials=tuple(ledger.denials),
             model=self._model.name,
             usage=ledger.usage,
-            cost_usd=await price(self._model.name, ledger.usage),
+            cost_usd=await total_cost_usd(self._model.name, ledger.replies),
             sandbox=self._sandbox,
             resources=Resources(
                 peak_memory_bytes=used.peak_memory_bytes if used else None,

@@ -1,0 +1,34 @@
+"""Every test leaves the machine as it found it: no process, no descriptor, no temporary file."""
+
+import gc
+import os
+import tempfile
+import time
+
+import psutil
+import pytest
+
+SETTLE_S = 3.0
+
+
+def footprint() -> dict[str, object]:
+    """What this process holds now: children, open descriptors, our temporary files."""
+    gc.collect()
+    me = psutil.Process()
+    temporary = tempfile.gettempdir()
+    return {
+        "children": sorted(child.pid for child in me.children(recursive=True)),
+        "descriptors": me.num_fds(),
+        "files": sorted(n for n in os.listdir(temporary) if n.startswith("forkrun-")),
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind():
+    """Fail the test that leaves something behind."""
+    before = footprint()
+    yield
+    deadline = time.monotonic() + SETTLE_S
+    while (after := footprint()) != before and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert after == before
