@@ -175,7 +175,7 @@ class Broker:
                 "model_unavailable", "the model could not be reached", error=_failure(error)
             )
         return self.ledger.stand_in(
-            "model_error", "the model refused the request", error=_failure(error)
+            "model_error", "the request to the model failed", error=_failure(error)
         )
 
     # -- the recovery turn -----------------------------------------------------------------------
