@@ -10,7 +10,6 @@ profile on disk. A profile that is merely found on disk is not sent to a server 
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -170,12 +169,12 @@ def _server(address: SplitResult) -> Server:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    is_ipv4 = host.replace(".", "").isdecimal()
+    return (
+        host in ("localhost", "::1")
+        or host.endswith(".localhost")
+        or (is_ipv4 and host.startswith("127."))
+    )
 
 
 def _is_proxied(scheme: str, *, host: str, environ: Mapping[str, str]) -> bool:

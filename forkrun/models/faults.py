@@ -33,10 +33,9 @@ _KIND_OF = {status: kind for kind, status in _STATUS_OF.items()}
 _RETRYABLE = frozenset({408, 409, 425, 429})
 
 # The API and the servers that speak like it have no code of its own for a full context window.
-_TOO_LONG = re.compile(
-    r"prompt is too long|context window|context.?length|context.?size|maximum context"
-    r"|input length and .?max_tokens.? exceed",
-    re.IGNORECASE,
+_TOO_LONG = (
+    r"(?i)prompt is too long|context window|context.?length|context.?size|maximum context"
+    r"|input length and .?max_tokens.? exceed"
 )
 
 
@@ -60,7 +59,7 @@ def error_of(
             request_id=request_id,
             retry_after_s=retry_after_s,
         )
-    full = judged in {400, 413} and _TOO_LONG.search(message) is not None
+    full = judged in {400, 413} and re.search(_TOO_LONG, message) is not None
     return (ContextExceeded if full else ModelError)(
         f"the model refused the request ({_label(judged, named)}): {text}",
         hint=_HINTS.get(judged),
