@@ -1,1 +1,51 @@
-"""The models that a run can be given by name."""
+"""What answers a run: Claude by its API, a script, or the embedded offline model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from forkrun.errors import UsageError
+
+from .base import Model
+
+
+def open_model(
+    name: str,
+    *,
+    environ: Mapping[str, str],
+    client: object | None = None,
+    base_url: str | None = None,
+) -> Model:
+    """Open the model of this name: `offline`, `script:FILE`, or else the id of a Claude model.
+
+    `environ` is where credentials, base URL, custom headers and proxies are read from; `client` is
+    a client of the `anthropic` package that takes the place of all these. `base_url` goes before
+    ANTHROPIC_BASE_URL. Whoever opens a model closes it.
+
+    Raises `UsageError` for a name that cannot be meant, `InputError` for a script that is not
+    valid, `ConfigurationError` where there is no credential.
+    """
+    if name == "offline":
+        from .offline import OfflineModel
+
+        return OfflineModel()
+    if name.startswith("script:"):
+        from .script import open_script
+
+        return open_script(name)
+    _check_id(name)
+    if client is not None:
+        from .sdk_road import SdkModel
+
+        return SdkModel(name, client=client)
+    from .anthropic import open_anthropic
+
+    return open_anthropic(name, environ=environ, base_url=base_url)
+
+
+def _check_id(name: str) -> None:
+    if not name or not name.isprintable() or name != name.strip() or " " in name:
+        raise UsageError(
+            f"no model has this name: {name!r}",
+            hint="name a Claude model id, script:FILE or offline",
+        )

@@ -7,7 +7,7 @@ what the turn adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import msgspec
@@ -44,11 +44,14 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+_FIRST = frozenset({"max_tokens", "model"})
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the model.
 
-    `params`: the top-level parameters but `messages` and `stream`, each as JSON, in the order in
-    which they are sent ("model" and "max_tokens" among them). `messages`: the JSON of each message.
+    `params`: the top-level parameters but `messages` and `stream`, each as JSON ("model" and
+    "max_tokens" among them). `messages`: the JSON of each message.
     `betas`: values of the `anthropic-beta` header. `number` counts the calls of this run from 0,
     failed attempts included, so that a model that plays a script needs no state.
     """
@@ -59,22 +62,35 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     number: int = 0
 
     def parts(self) -> list[bytes]:
-        """Give the body of a streaming request as the byte strings that make it up, in order."""
-        head = b"".join(
-            msgspec.json.encode(name) + b":" + bytes(value) + b"," for name, value in self.params.items()
-        )
-        parts = [b"{", head, b'"messages":[']
-        for position, message in enumerate(self.messages):
-            if position:
-                parts.append(b",")
-            parts.append(message)
-        parts.append(b'],"stream":true}')
-        return parts
+        """Give the body of a streaming request as the byte strings that make it up, in order.
+
+        Joined, they are the very bytes that the `anthropic` SDK sends for `messages.create` with
+        the same values: what is required first, then by name.
+        """
+        before: list[bytes] = []
+        after: list[bytes] = []
+        for name in sorted((*self.params, "stream"), key=lambda name: (name not in _FIRST, name)):
+            value = b"true" if name == "stream" else bytes(self.params[name])
+            part = msgspec.json.encode(name) + b":" + value
+            (before if name == "max_tokens" else after).append(part)
+        return [
+            b"{" + b"".join(part + b"," for part in before) + b'"messages":[',
+            *_with_commas(self.messages),
+            b"]," + b",".join(after) + b"}",
+        ]
+
+
+def _with_commas(messages: Sequence[bytes]) -> Iterator[bytes]:
+    for position, message in enumerate(messages):
+        if position:
+            yield b","
+        yield message
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """One whole reply. `content` is the JSON of each block, as it came; `stop_reason` is never
-    None, since a reply without one is no reply. `stop_details` is the JSON of the field of that
+    """One whole reply. `content` is the JSON of each block, as it came, save that the `input` of a
+    tool call is always an object; `stop_reason` is never None, since a reply without one is no
+    reply. `model` is the name that answered. `stop_details` is the JSON of the field of that
     name, where there was one."""
 
     content: tuple[bytes, ...]
@@ -99,4 +115,8 @@ class Model(Protocol):
 
     async def reply(self, request: Request, heard: Heard) -> Reply:
         """Ask for one reply; return it when it is complete."""
+        ...
+
+    async def close(self) -> None:
+        """Give back what the model holds (connections, threads)."""
         ...
