@@ -49,6 +49,7 @@ def is_current(lock: str) -> bool:
         read_stamp(SOURCES) == fingerprint(source_files())
         and read_stamp(lock) == fingerprint([os.path.join(ROOT, lock)])
         and (not wish or read_stamp(MADE_WITH) == wish)
+        and os.path.isdir(os.path.join(site_packages(), "forkrun"))
     )
 
 

@@ -135,21 +135,27 @@ def fill_venv(lock: str) -> None:
 
 def install_requirements(lock: str) -> None:
     """Install a lock file, unless its very text was installed before."""
-    path = os.path.join(ROOT, lock)
-    stamp = fingerprint([path])
-    if read_stamp(lock) == stamp:
-        return
-    with open(path, "rb") as file:
-        text = file.read()
-    digest = hashlib.sha256(text).hexdigest() + "\n" + sys.version
-    if read_stamp(f"{lock}.installed") != digest:
-        count = sum(line[:1].isalnum() for line in text.decode().splitlines())
+    names = (lock, *CONTAINED.get(lock, ()))
+    stamps = {name: fingerprint([os.path.join(ROOT, name)]) for name in names}
+    stamps |= {f"{name}.installed": digest(name) for name in names}
+    if read_stamp(f"{lock}.installed") != stamps[f"{lock}.installed"]:
+        with open(os.path.join(ROOT, lock), encoding="utf-8") as file:
+            count = sum(line[:1].isalnum() for line in file)
         say(f"installing {count} packages, pinned by hash: {lock}")
         started = time.monotonic()
-        pip_install(path)
+        pip_install(os.path.join(ROOT, lock))
         say(f"installed in {time.monotonic() - started:.1f} s")
-        write_stamp(f"{lock}.installed", digest)
-    write_stamp(lock, stamp)
+    for name, stamp in stamps.items():
+        write_stamp(name, stamp)
+
+
+CONTAINED = {"requirements-dev.lock": ("requirements.lock",)}
+"""The lock files whose every pin stands in another one too."""
+
+
+def digest(lock: str) -> str:
+    with open(os.path.join(ROOT, lock), "rb") as file:
+        return hashlib.sha256(file.read()).hexdigest() + "\n" + sys.version
 
 
 def pip_install(path: str) -> None:
@@ -219,13 +225,12 @@ def copy(source: str, target: str) -> None:
 
 def remove_what_is_gone(folder: str, wanted: dict[str, str]) -> None:
     for here, _, names in os.walk(folder, topdown=False):
-        if os.path.basename(here) == "__pycache__":
-            modules = {name.removesuffix(".py") for name in os.listdir(os.path.dirname(here))}
-            gone = [name for name in names if name.split(".")[0] not in modules]
-        else:
-            gone = [name for name in names if os.path.join(here, name) not in wanted]
-        for name in gone:
-            os.unlink(os.path.join(here, name))
+        for name in names:
+            origin = os.path.join(here, name)
+            if os.path.basename(here) == "__pycache__":
+                origin = os.path.join(os.path.dirname(here), name.split(".")[0] + ".py")
+            if origin not in wanted:
+                os.unlink(os.path.join(here, name))
         if not os.listdir(here):
             os.rmdir(here)
 
@@ -241,8 +246,8 @@ def locked() -> Iterator[None]:
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     except OSError as error:
         raise SetupError(
-            f"this checkout is not set up and cannot be written to ({error.strerror}): {ROOT}",
-            "make it writable for the first call, or copy it to a place that is",
+            f"the .venv of this checkout is not up to date ({error.strerror}): {ROOT}",
+            "make it writable for this call, or copy it to a place that is",
         ) from None
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
