@@ -63,10 +63,12 @@ class ToolLimits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One layer of permission rules, as the user wrote them."""
+    """One layer of permission rules, as the user wrote them. What `ask` names is denied too, with a
+    reason of its own: nobody can be asked."""
 
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    ask: tuple[str, ...] = ()
 
 
 class Start(Message, tag="start"):

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.support_cli import call, environment, run, script
+from support_cli import call, environment, run, script
 
 SLEEP = call("bash", command="sleep 60")
 STEP = {"text": "step", **call("bash", command="true")}

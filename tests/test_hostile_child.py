@@ -11,7 +11,7 @@ import pytest
 import forkrun.supervisor
 from forkrun import Job, Limits, Result, Runner
 from forkrun.supervisor import package_folders
-from tests.support_cli import call, script
+from support_cli import call, script
 
 CHILD = str(Path(__file__).with_name("hostile_child.py"))
 
