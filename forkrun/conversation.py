@@ -14,8 +14,13 @@ from typing import Any
 
 import msgspec
 
+from .errors import ContextExceeded
 from .models.base import Request
+from .snapshot.freeze import MAX_REQUEST_BYTES
+from .snapshot.shape import text_block
 from .snapshot.start import ForkedStart
+
+__all__ = ["Conversation", "text_block"]
 
 MAX_MARKS = 4
 _MARK = b',"cache_control":{"type":"ephemeral"}'
@@ -38,9 +43,11 @@ class Conversation:
 
         `tail_marks` of the newest user messages that are added here carry a cache mark.
         """
-        self._params = dict(params)
+        self._params = {name: msgspec.Raw(bytes(value)) for name, value in params.items()}
         self._messages = list(prefix)
         self._betas = betas
+        self._size = sum(len(name) + len(bytes(value)) + 4 for name, value in params.items())
+        self._size += sum(len(message) + 1 for message in prefix)
         self._tail_marks = tail_marks
         self._marked: list[int] = []  # positions of the user messages added here
         self._role: str | None = None  # of the newest message, where it was added here
@@ -90,46 +97,48 @@ class Conversation:
         Where the newest message is a user message already, the blocks join it.
         """
         position = len(self._messages)
-        self._add("user", list(blocks))
+        self._add("user", blocks)
         if len(self._messages) > position:
             self._marked.append(position)
 
     def add_assistant(self, blocks: Iterable[bytes]) -> None:
-        """Add the blocks of a reply as they came, but blank text, which the API refuses."""
-        self._add("assistant", [block for block in blocks if not _is_blank(block)])
+        """Add the blocks of a reply as they came. What the API would not take back is mended."""
+        self._add("assistant", blocks)
+
+    @property
+    def size_bytes(self) -> int:
+        """About how long the body of the next request will be."""
+        return self._size
 
     def request(self, number: int) -> Request:
-        """Give the request that asks for the next reply; what is added later does not change it."""
+        """Give the request that asks for the next reply; what is added later does not change it.
+
+        Raises `ContextExceeded` where it is larger than the API takes: sending it again and
+        again would not help.
+        """
+        if self._size > MAX_REQUEST_BYTES:
+            raise ContextExceeded(
+                f"the request is larger than {MAX_REQUEST_BYTES} bytes: {self._size}",
+                status=413,
+                kind="request_too_large",
+            )
         messages = self._messages.copy()
         for position in self._marked[-self._tail_marks :] if self._tail_marks else ():
             messages[position] = _with_mark(messages[position])
         return Request(params=self._params, messages=messages, betas=self._betas, number=number)
 
-    def _add(self, role: str, blocks: list[bytes]) -> None:
-        if not blocks:
+    def _add(self, role: str, blocks: Iterable[bytes]) -> None:
+        from .snapshot.repair import mended
+
+        added = b",".join(mended(role, blocks))
+        if not added:
             return
-        added = b",".join(blocks)
         if self._role == role:
             self._messages[-1] = self._messages[-1][: -len(_CLOSE)] + b"," + added + _CLOSE
         else:
             self._messages.append(_OPEN[role] + added + _CLOSE)
             self._role = role
-
-
-def text_block(text: str) -> bytes:
-    """Give the JSON of a text block. A lone surrogate becomes U+FFFD, as JSON cannot hold it."""
-    text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    return msgspec.json.encode({"type": "text", "text": text})
-
-
-class _Block(msgspec.Struct):
-    type: str = ""
-    text: str = ""
-
-
-def _is_blank(block: bytes) -> bool:
-    read = msgspec.json.decode(block, type=_Block)
-    return read.type == "text" and not read.text.strip()
+        self._size += len(added) + len(_OPEN["assistant"])
 
 
 def _with_mark(message: bytes) -> bytes:

@@ -22,7 +22,8 @@ class ForkedStart(msgspec.Struct, frozen=True, kw_only=True):
 
     `params`: the parent's parameters but `messages`, as JSON, in the parent's order. `prefix`: the
     JSON of each message that is sent as the parent sent it. `opening`: the JSON of the user
-    message that follows; it ends with the brace of its last block and "]}". `tail_marks`: how many cache marks the parent left free.
+    message that follows; it ends with the brace of its last block and "]}". `tail_marks`: how many
+    cache marks the parent left free.
     `prefix_sha256` names what the parent and its forks have in common.
     """
 

@@ -1,0 +1,82 @@
+"""Extend a frozen request by one user message, so that the provider's prompt cache still hits.
+
+Tools, system, model, thinking and everything else stay what the parent sent. Who the child is, what
+it may do and where it works stands in that last message, after a boundary that says where the
+inherited part ends, and before the task.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from ..errors import InputError, UsageError
+from .freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
+from .repair import Repaired
+from .shape import parse_message, text_block
+from .start import ForkedStart
+
+BOUNDARY = (
+    "Everything above is reference: the conversation of another agent, as it stood when you were "
+    "forked from it. Its open tasks and plans are not yours; do not go on with them. "
+    "Your task is the one below, and only that. When it is done, end with a message that says what "
+    "you found or did: that message is all that anybody gets to see."
+)
+
+
+def fork(
+    snapshot: Snapshot,
+    prompt: str,
+    *,
+    dangling: Dangling = "placeholder",
+    persona: str | None = None,
+    restrictions: str | None = None,
+    workspace: str | None = None,
+    max_bytes: int = MAX_REQUEST_BYTES,
+) -> ForkedStart:
+    """Give what a forked conversation starts with; the prompt stands in it once, at the end.
+
+    `persona`, `restrictions` and `workspace` (the working directory) are told in words.
+    Raises `InputError` where the snapshot cannot be repaired or the request would be too large.
+    """
+    if not prompt.strip():
+        raise UsageError("the prompt is empty")
+    repaired = snapshot.repaired(dangling)
+    directive = _directive(prompt, persona=persona, restrictions=restrictions, workspace=workspace)
+    prefix, opening = _opened(repaired, directive)
+    params = repaired.snapshot.params
+    size = sum(len(name) + len(value) + 4 for name, value in params)
+    size += sum(len(message) + 1 for message in prefix) + len(opening)
+    if size > max_bytes:
+        raise InputError(f"snapshot: the request would be larger than {max_bytes} bytes: {size}")
+    return ForkedStart(
+        params={name: msgspec.Raw(value) for name, value in params},
+        prefix=prefix,
+        opening=opening,
+        betas=repaired.snapshot.betas,
+        tail_marks=min(2, repaired.free_marks),
+        prefix_sha256=repaired.prefix_sha256,
+        repair=repaired.repair,
+    )
+
+
+def _directive(
+    prompt: str, *, persona: str | None, restrictions: str | None, workspace: str | None
+) -> bytes:
+    parts = [BOUNDARY]
+    if persona:
+        parts.append(f"Who you are now:\n{persona}")
+    if restrictions:
+        parts.append(f"What you may do (other calls are answered with a denial):\n{restrictions}")
+    if workspace:
+        parts.append(f"Your working directory: {workspace}")
+    parts.append(f"Your task:\n{prompt}")
+    return text_block("\n\n".join(parts))
+
+
+def _opened(repaired: Repaired, directive: bytes) -> tuple[tuple[bytes, ...], bytes]:
+    """Give the messages that stay and the user message that the directive ends."""
+    messages = repaired.snapshot.messages
+    last = parse_message(messages[-1], len(messages) - 1) if messages else None
+    if last is None or last.role != "user":
+        return messages, b'{"role":"user","content":[' + directive + b"]}"
+    return messages[:-1], last.open_json() + b"," + directive + b"]}"

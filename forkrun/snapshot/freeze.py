@@ -1,0 +1,237 @@
+"""Freeze the parameters of a `messages.create` call into bytes, once, at the door.
+
+What comes in as Python objects is encoded as the anthropic SDK (2.14) would send it; what comes in
+as JSON is kept byte for byte. What cannot be sent to anybody (not UTF-8, not JSON, a key twice, not
+a conversation) is refused here, with the message and block it stands in. Whether the API would
+accept the conversation is not asked here: that is `repair`.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Set
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from ..errors import InputError
+from .shape import Message, parse_message
+from .strict import Surrogates, refuse_what_is_not_json
+
+if TYPE_CHECKING:
+    from .repair import Repaired
+
+MAX_INPUT_BYTES = 128 * 1024 * 1024
+MAX_REQUEST_BYTES = 32_000_000
+"""The Messages API refuses a larger body with status 413."""
+
+Dangling = Literal["placeholder", "cut"]
+
+_NOT_SENT = frozenset(
+    {"messages", "stream", "timeout", "extra_headers", "extra_query", "extra_body"}
+)
+_BETA_HEADER = "anthropic-beta"
+
+
+class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
+    """A request, frozen. Nothing that happens to the objects that it was made of changes it.
+
+    `params`: name and JSON of each top-level parameter but `messages`, in the order given.
+    `messages`: the JSON of each message. `betas`: values of the `anthropic-beta` header. `notes`
+    say what had to be replaced so that it is JSON at all.
+    """
+
+    params: tuple[tuple[str, bytes], ...]
+    messages: tuple[bytes, ...]
+    betas: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, **params: Any) -> Snapshot:
+        """Freeze the very parameters of `messages.create`: dicts, SDK objects or both, mixed."""
+        return cls.from_params(params)
+
+    @classmethod
+    def from_params(cls, params: Mapping[str, Any]) -> Snapshot:
+        """Freeze a mapping of the parameters of `messages.create` or `beta.messages.create`.
+
+        `betas` and an `anthropic-beta` in `extra_headers` become `betas`; `extra_body` is laid over
+        the parameters, as the SDK does; `stream`, `timeout`, other headers and `extra_query`
+        belong to a transport and are left out. Raises `InputError`.
+        """
+        given = {name: value for name, value in params.items() if not _is_omitted(value)}
+        if "messages" not in given:
+            raise InputError("snapshot: there are no messages")
+        body = {name: value for name, value in given.items() if name not in _NOT_SENT}
+        body |= dict(given.get("extra_body") or {})
+        surrogates = Surrogates()
+        messages = body.pop("messages", given["messages"])
+        if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
+            raise InputError("snapshot: messages is not a list")
+        return cls._checked(
+            params=[(n, _encode(v, where=n, surrogates=surrogates)) for n, v in body.items()],
+            messages=[
+                _encode(message, where=f"message {position}", surrogates=surrogates)
+                for position, message in enumerate(messages)
+            ],
+            betas=[*_betas_of(given.get("betas")), *_header_betas(given.get("extra_headers"))],
+            surrogates=surrogates,
+        )
+
+    @classmethod
+    def from_json(
+        cls, text: bytes | str, *, max_bytes: int = MAX_INPUT_BYTES, source: str = "snapshot"
+    ) -> Snapshot:
+        """Freeze the JSON of those parameters, or of a list of messages alone, byte for byte.
+
+        Lone surrogates become U+FFFD, once, here. Raises `InputError`, which begins with `source`.
+        """
+        surrogates = Surrogates()
+        if len(text) > max_bytes:
+            raise InputError(f"{source}: larger than {max_bytes} bytes: {len(text)}")
+        try:
+            plain = surrogates.mended(text) if isinstance(text, str) else str(text, "utf-8")
+        except UnicodeDecodeError as error:
+            raise InputError(f"{source}: not UTF-8 at byte {error.start}") from None
+        plain = surrogates.mended_escapes(plain)
+        refuse_what_is_not_json(plain, source)
+        given = _parameters(plain.encode(), source)
+        messages = given.pop("messages", None)
+        if messages is None:
+            raise InputError(f"{source}: there are no messages")
+        if not messages.startswith(b"["):
+            raise InputError(f"{source}: messages is not a list")
+        headers = json.loads(given.get("extra_headers", b"null"))
+        return cls._checked(
+            params=[(n, v) for n, v in given.items() if n not in _NOT_SENT],
+            messages=[bytes(m) for m in msgspec.json.decode(messages, type=list[msgspec.Raw])],
+            betas=[*_betas_of(json.loads(given.get("betas", b"null"))), *_header_betas(headers)],
+            surrogates=surrogates,
+            source=source,
+        )
+
+    @classmethod
+    def _checked(
+        cls,
+        *,
+        params: list[tuple[str, bytes]],
+        messages: list[bytes],
+        betas: list[str],
+        surrogates: Surrogates,
+        source: str = "snapshot",
+    ) -> Snapshot:
+        for position, message in enumerate(messages):
+            parse_message(message, position, source=source)
+        return cls(
+            params=tuple(params),
+            messages=tuple(messages),
+            betas=tuple(dict.fromkeys(betas)),
+            notes=surrogates.notes(),
+        )
+
+    def to_json(self) -> bytes:
+        """Give the JSON of the whole, which `from_json` reads; the bytes of each part are kept."""
+        parts = [_encode_plain(name) + b":" + value for name, value in self.params]
+        parts.append(b'"messages":[' + b",".join(self.messages) + b"]")
+        if self.betas:
+            parts.append(b'"betas":' + _encode_plain(list(self.betas)))
+        return b"{" + b",".join(parts) + b"}"
+
+    def param(self, name: str) -> Any:
+        """Give the value of a top-level parameter as Python objects, or None without it."""
+        return next((json.loads(value) for given, value in self.params if given == name), None)
+
+    def parsed(self) -> list[Message]:
+        """Give the messages with their blocks told apart, to look at or to change."""
+        return [parse_message(raw, position) for position, raw in enumerate(self.messages)]
+
+    def repaired(self, dangling: Dangling = "placeholder") -> Repaired:
+        """Give what the API accepts of it: worked out once, however many forks share it."""
+        if dangling not in self._repairs:
+            from .repair import repair
+
+            self._repairs[dangling] = repair(self, dangling=dangling)
+        return self._repairs[dangling]
+
+    @cached_property
+    def _repairs(self) -> dict[str, Repaired]:
+        return {}
+
+
+def _is_omitted(value: object) -> bool:
+    # The SDK's marks for "not given"; named, not imported, since its import takes a second.
+    return type(value).__name__ in {"Omit", "NotGiven"}
+
+
+def _betas_of(value: Any) -> list[str]:
+    if value is None:
+        return []
+    if not isinstance(value, list | tuple) or not all(isinstance(beta, str) for beta in value):
+        raise InputError("snapshot: betas is not a list of names")
+    return list(value)
+
+
+def _header_betas(headers: Any) -> Iterator[str]:
+    for name, value in headers.items() if isinstance(headers, Mapping) else ():
+        if name.lower() == _BETA_HEADER and isinstance(value, str):
+            yield from (beta.strip() for beta in value.split(",") if beta.strip())
+
+
+def _default(value: Any) -> Any:
+    """Give what the SDK sends for an object that is not JSON by itself."""
+    if hasattr(value, "model_dump"):  # pydantic, as the SDK's replies are
+        hidden = getattr(value, "__api_exclude__", None)
+        return value.model_dump(exclude_unset=True, mode="json", by_alias=True, exclude=hidden)
+    if hasattr(value, "to_dict"):  # the SDK's tools made of functions
+        return value.to_dict()
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, os.PathLike):  # a file as the data of an image or a document
+        return base64.b64encode(Path(value).read_bytes()).decode()
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Set | Iterator) or (
+        isinstance(value, Iterable) and hasattr(value, "__len__")
+    ):
+        return list(value)
+    raise TypeError(f"{type(value).__name__} cannot be sent as JSON")
+
+
+_ENCODER = json.JSONEncoder(
+    ensure_ascii=False, separators=(",", ":"), allow_nan=False, default=_default
+)
+
+
+def _encode_plain(value: Any) -> bytes:
+    return _ENCODER.encode(value).encode()
+
+
+def _encode(value: Any, *, where: str, surrogates: Surrogates) -> bytes:
+    try:
+        text = _ENCODER.encode(value)
+    except RecursionError:
+        raise InputError(f"snapshot: {where}: nested too deeply") from None
+    except (TypeError, ValueError, OSError) as error:
+        raise InputError(f"snapshot: {where}: {error}") from None
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        return surrogates.mended(text).encode()
+
+
+def _parameters(whole: bytes, source: str) -> dict[str, bytes]:
+    """Give the JSON of each top-level parameter, `extra_body` laid over them."""
+    first = whole.lstrip()[:1]
+    if first == b"[":
+        return {"messages": whole.strip()}
+    if first != b"{":
+        raise InputError(f"{source}: neither an object of parameters nor a list of messages")
+    fields = msgspec.json.decode(whole, type=dict[str, msgspec.Raw])
+    extra = fields.get("extra_body")
+    if extra is not None and bytes(extra).startswith(b"{"):
+        fields |= msgspec.json.decode(extra, type=dict[str, msgspec.Raw])
+    return {name: bytes(value) for name, value in fields.items()}
