@@ -26,21 +26,27 @@ if TYPE_CHECKING:
         SandboxError,
         UsageError,
     )
+    from forkrun.gate import Allow, Deny
     from forkrun.job import Job
     from forkrun.limits import Limits
+    from forkrun.policy import Policy
     from forkrun.result import Result
-    from forkrun.runner import Run, Runner
+    from forkrun.run import Run
+    from forkrun.runner import Runner
 
 __all__ = [
+    "Allow",
     "ChannelError",
     "ConfigurationError",
     "ContextExceeded",
+    "Deny",
     "ForkrunError",
     "InputError",
     "Job",
     "Limits",
     "ModelError",
     "ModelUnavailable",
+    "Policy",
     "Result",
     "Run",
     "Runner",
@@ -54,7 +60,10 @@ _HOMES = {
     "Job": "forkrun.job",
     "Limits": "forkrun.limits",
     "Result": "forkrun.result",
-    "Run": "forkrun.runner",
+    "Policy": "forkrun.policy",
+    "Allow": "forkrun.gate",
+    "Deny": "forkrun.gate",
+    "Run": "forkrun.run",
     "Runner": "forkrun.runner",
     "run": "forkrun.api",
     "run_sync": "forkrun.api",
@@ -76,7 +85,9 @@ def _name_the_sandbox() -> None:
     try:
         import forkrun_sandbox  # noqa: F401
     except ModuleNotFoundError:
-        folder = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sandbox")
+        folder = os.path.join(
+            os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "sandbox"
+        )
         package = type(sys)("forkrun_sandbox")
         package.__path__ = [folder]
         sys.modules["forkrun_sandbox"] = package

@@ -17,8 +17,8 @@ import time
 import msgspec
 
 from forkrun import prompts
-from forkrun.costs import total_cost_usd
 from forkrun.conversation import Conversation, text_block
+from forkrun.costs import total_cost_usd
 from forkrun.errors import ChannelError, ContextExceeded, ModelError, ModelUnavailable
 from forkrun.events import (
     ConfirmedEvent,
@@ -26,11 +26,24 @@ from forkrun.events import (
     RetryEvent,
     TextEvent,
 )
+from forkrun.gate import Gate
 from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit, turns_hit
 from forkrun.limits import Limits
 from forkrun.models.base import Model, Reply
 from forkrun.models.retry import Retry, RetryPolicy, reply_with_retries
-from forkrun.protocol import Alive, Ask, Done, Fault, Finish, Ran, Started, ToolCall, ToParent, ToolResult, Turn
+from forkrun.protocol import (
+    Alive,
+    Ask,
+    Done,
+    Fault,
+    Finish,
+    Ran,
+    Started,
+    ToolCall,
+    ToolResult,
+    ToParent,
+    Turn,
+)
 from forkrun.record import Record
 from forkrun.replies import Reading, read_reply, result_block
 from forkrun.result import Denial, Failure, LimitHit
@@ -47,6 +60,7 @@ class Broker:
         *,
         model: Model,
         conversation: Conversation,
+        gate: Gate,
         limits: Limits,
         deadline: float,
         record: Record,
@@ -55,6 +69,7 @@ class Broker:
         self.ledger = Ledger()
         self._model = model
         self._conversation = conversation
+        self._gate = gate
         self._limits = limits
         self._deadline = deadline
         self._record = record
@@ -102,41 +117,46 @@ class Broker:
         self, reply: Reply, reading: Reading, worker: Worker
     ) -> Ending | Calls | None:
         """Say what follows from a reply; None: another request."""
-        match reply.stop_reason:
-            case "tool_use" if reading.calls:
-                return await self._admit(reading)
-            case "pause_turn":
-                return None
-            case "max_tokens":
-                return self._after_cut(reading)
-            case "end_turn" | "stop_sequence" | "tool_use" if not reading.calls:
-                if reading.text.strip():
-                    return Ending(
-                        stop_reason="completed", summary=reading.text, summary_turn=self.ledger.turns
-                    )
-                return await self._last_words(worker, after_bound=None)
-            case "end_turn" | "stop_sequence":
-                self._refuse(
-                    reading.calls, prompts.CALL_WITHOUT_STOP.format(stop_reason=reply.stop_reason)
-                )
-                return None
-            case "refusal":
-                return self._refused(reply)
-            case "model_context_window_exceeded":
-                raise ContextExceeded("the reply filled the model's context window")
-            case other:
-                raise ModelError(f"the model stopped for a reason that is not known here: {other}")
+        stop_reason, calls = reply.stop_reason, reading.calls
+        if stop_reason == "tool_use" and calls:
+            return await self._admit(reading)
+        if stop_reason in ("end_turn", "stop_sequence", "tool_use"):
+            return await self._after_end(reading, stop_reason, worker)
+        if stop_reason == "max_tokens":
+            return self._after_cut(reading)
+        if stop_reason == "refusal":
+            return self._refused(reply)
+        if stop_reason == "model_context_window_exceeded":
+            raise ContextExceeded("the reply filled the model's context window")
+        if stop_reason != "pause_turn":
+            raise ModelError(f"the model stopped for a reason not known here: {stop_reason}")
+        return None
+
+    async def _after_end(self, reading: Reading, stop_reason: str, worker: Worker) -> Ending | None:
+        if reading.calls:
+            self._refuse(reading.calls, prompts.CALL_WITHOUT_STOP.format(stop_reason=stop_reason))
+            return None
+        if reading.text.strip():
+            turn = self.ledger.turns
+            return Ending(stop_reason="completed", summary=reading.text, summary_turn=turn)
+        return await self._last_words(worker, after_bound=None)
 
     async def _admit(self, reading: Reading) -> Calls | None:
         """Choose the calls that may run; the others get their results here and now."""
         if hit := await self._spending_hit():
             self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
             return None
+        admitted = []
         for call in reading.calls:
-            self._pending[call.id] = b""
+            self._pending[call.id] = b""  # results stand in the order of the calls
             if fault := reading.faults.get(call.id):
                 self._answer(call, f"{call.name}: {fault}")
-        return tuple(call for call in reading.calls if call.id not in reading.faults) or None
+            elif reason := await self._gate.refusal(call):
+                self._answer(call, reason)
+                self._deny(call, reason)
+            else:
+                admitted.append(call)
+        return tuple(admitted) or None
 
     def _after_cut(self, reading: Reading) -> Ending | None:
         max_tokens = self._limits.max_tokens
@@ -294,12 +314,15 @@ class Broker:
     def _take(self, call: ToolCall, ran: Ran) -> None:
         self.ledger.tool_calls += 1
         if ran.result.denied:
-            self.ledger.denials.append(
-                Denial(tool=call.name, input=msgspec.Raw(call.input), reason=ran.result.text)
-            )
-            self._record.denied(call, ran.result.text, turn=self.ledger.turns)
+            self._deny(call, ran.result.text)
         self._pending[call.id] = result_block(ran.result)
         self._record.ran(call, ran, turn=self.ledger.turns)
+
+    def _deny(self, call: ToolCall, reason: str) -> None:
+        self.ledger.denials.append(
+            Denial(tool=call.name, input=msgspec.Raw(call.input), reason=reason)
+        )
+        self._record.denied(call, reason, turn=self.ledger.turns)
 
     def _refuse(self, calls: Calls, reason: str) -> None:
         for call in calls:

@@ -21,7 +21,6 @@ HEADER_BYTES = 4
 M = TypeVar("M")
 
 
-
 def encode(message: Message) -> bytes:
     """Give the frame of a message. Raises ChannelError when it is larger than a frame may be."""
     body = msgspec.msgpack.encode(message)

@@ -11,6 +11,7 @@ import msgspec
 from forkrun.catalog import INPUTS
 from forkrun.errors import UsageError
 from forkrun.limits import Limits
+from forkrun.protocol import Rules
 
 WorkspaceMode = Literal["live", "temp"]
 Network = Literal["none", "loopback", "host"]
@@ -21,7 +22,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """One run of a subagent.
 
     `model`: a Claude model id, "script:FILE" or "offline". `system` replaces our system prompt,
-    `append_system_prompt` follows it. `tools`: names, None for all of ours. `cwd`: the workspace,
+    `append_system_prompt` follows it. `tools`: names, None for all of ours. `allow` and
+    `deny`: permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of
+    which must allow too. `cwd`: the workspace,
     None for the current directory. `workspace`: "live" (work in the directory itself) or "temp"
     (an empty directory, gone afterwards). `env`: further variables for commands. `transcript`: a
     file that gets every reply and result.
@@ -33,6 +36,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     system: str | None = None
     append_system_prompt: str | None = None
     tools: tuple[str, ...] | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    parents: tuple[Rules, ...] = ()
     workspace: WorkspaceMode = "live"
     cwd: str | None = None
     env: dict[str, str] = {}

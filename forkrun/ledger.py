@@ -67,7 +67,12 @@ class Ledger(msgspec.Struct, kw_only=True):
             self.last_text_turn = turn
 
     def stand_in(
-        self, stop_reason: StopReason, why: str, *, limit: LimitHit | None = None, error: Failure | None = None
+        self,
+        stop_reason: StopReason,
+        why: str,
+        *,
+        limit: LimitHit | None = None,
+        error: Failure | None = None,
     ) -> Ending:
         """End with the newest text there is, marked as partial, for the reason `why`."""
         summary = self.last_text

@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Iterator, Mapping
 
 import msgspec
-from forkrun_sandbox.spec import Spec
 
 from forkrun.environment import command_environment, worker_environment
 from forkrun.job import Job, workspace_path
+from forkrun_sandbox.spec import Spec
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 SYSTEM = """\
 You are a subagent: you do one task for another agent and end. You work in {workspace}.
-You have no memory of other conversations and nobody to ask; when something is unclear, choose what \
-the caller most likely wants and say what you assumed. Use the tools to find facts rather than guess.
-When you are done, answer with your final summary and no further tool call. Only the text of that \
-last message is given back to the caller: make it complete by itself, lead with the answer, and name \
+You have no memory of other conversations and nobody to ask: when something is unclear, choose what
+the caller most likely wants and say what you assumed. Use the tools to find facts, do not guess.
+When you are done, answer with your final summary and no further tool call. Only the text of that
+last message is given back to the caller: make it complete by itself, lead with the answer, and name
 files and lines where they matter."""
 
 SUMMARY_NOW = (
     "Write your final summary now, in words and without tool calls: what you found, what you did, "
     "and what is left undone."
 )
-BOUND_REACHED = "This run has reached its bound ({bound}). No further tool call will run. " + SUMMARY_NOW
+BOUND_REACHED = "This run has reached its bound ({bound}). No further call will run. " + SUMMARY_NOW
 BLANK_REPLY = "Your last reply held no text. " + SUMMARY_NOW
 REPLY_CUT = (
     "Your reply was cut off at {max_tokens} output tokens. Write it again, complete and shorter."

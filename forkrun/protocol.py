@@ -17,6 +17,7 @@ sends is checked against the broker's ledger and never believed.
 from __future__ import annotations
 
 import msgspec
+
 from forkrun_sandbox.spec import Report, Spec
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
@@ -29,7 +30,7 @@ class Message(
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One call that the model made. `input` is the JSON text of an object, as the model wrote it."""
+    """One call that the model made. `input` is the JSON of an object, as the model wrote it."""
 
     id: str
     name: str

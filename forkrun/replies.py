@@ -58,9 +58,7 @@ def read_reply(reply: Reply, *, used_ids: Set[str]) -> Reading:
         calls.append(ToolCall(id=call_id, name=block.name, input=text))
         unchanged = call_id == block.id and text == bytes(block.input)
         blocks.append(raw if unchanged else _rewritten(raw, call_id=call_id, text=text))
-    return Reading(
-        text="".join(texts), calls=tuple(calls), blocks=tuple(blocks), faults=faults
-    )
+    return Reading(text="".join(texts), calls=tuple(calls), blocks=tuple(blocks), faults=faults)
 
 
 def result_block(result: ToolResult) -> bytes:

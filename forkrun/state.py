@@ -1,4 +1,4 @@
-"""The folder in which forkrun keeps what outlives a run: patches, journals, locks, long summaries."""
+"""The folder of what outlives a run: patches, journals, locks, long summaries."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 
 def state_folder(environ: Mapping[str, str]) -> str:
-    """Give `$XDG_STATE_HOME/forkrun` (XDG Base Directory Specification), which may not exist yet."""
+    """Give `$XDG_STATE_HOME/forkrun` (XDG Base Directory), which may not exist yet."""
     base = environ.get("XDG_STATE_HOME") or ""
     if not base.startswith("/"):
         base = os.path.join(environ.get("HOME") or "/", ".local", "state")

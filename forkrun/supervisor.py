@@ -73,7 +73,7 @@ def worker_argv(channel_fd: int) -> list[str]:
 
 
 def package_folders() -> list[str]:
-    """Give the folder of `forkrun_sandbox`, then the folders in which `forkrun` and `msgspec` lie."""
+    """Give the folder of `forkrun_sandbox`, then those in which `forkrun` and `msgspec` lie."""
     entries = (_parent_folder(forkrun.__path__[0]), _parent_folder(msgspec.__path__[0]))
     return [os.path.abspath(forkrun_sandbox.__path__[0]), *dict.fromkeys(entries)]
 

@@ -14,13 +14,12 @@ import socket
 import sys
 from typing import NoReturn
 
-from forkrun_sandbox.enter import EnterError, enter
-
 from forkrun.channel import Channel
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
-from forkrun.protocol import Done, Fault, Ready, Start, ToChild
-from forkrun.tools import Toolbox
+from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
+from forkrun.tools.toolbox import Judge, Toolbox, allow_everything
+from forkrun_sandbox.enter import EnterError, enter
 
 PARENT_GONE = 113
 
@@ -56,11 +55,26 @@ def _serve(channel: Channel[ToChild], summary_fd: int) -> None:
         os._exit(1)
     channel.send(Ready(report=report))
     with Toolbox(
-        start.workspace, tools=start.tools, env=start.env, limits=start.limits, alive=channel.alive
+        start.workspace,
+        tools=start.tools,
+        env=start.env,
+        limits=start.limits,
+        judge=_judge(start.rules),
+        alive=channel.alive,
     ) as tools:
         summary = run_loop(channel, tools)
     _write_all(summary_fd, summary.encode())
     channel.send(Done())
+
+
+def _judge(layers: tuple[Rules, ...]) -> Judge:
+    if not any(rules.allow or rules.deny or rules.ask for rules in layers):
+        return allow_everything
+    from forkrun.policy import Policy
+
+    policy = Policy.of(layers)
+    policy.prepare()
+    return policy.judge
 
 
 def _write_all(fd: int, content: bytes) -> None:

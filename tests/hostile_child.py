@@ -16,7 +16,6 @@ sys.modules["forkrun_sandbox"] = package
 sys.path[:0] = entries
 
 import msgspec  # noqa: E402
-from forkrun_sandbox.spec import Report  # noqa: E402
 
 from forkrun import channel as channels  # noqa: E402
 from forkrun.protocol import (  # noqa: E402
@@ -29,6 +28,7 @@ from forkrun.protocol import (  # noqa: E402
     ToChild,
     ToolResult,
 )
+from forkrun_sandbox.spec import Report  # noqa: E402
 
 sock = socket.socket(fileno=int(fd))
 channel: channels.Channel = channels.Channel(sock, ToChild)
@@ -55,18 +55,20 @@ def ran(call_id: str, text: str = "ok") -> Ran:
     return Ran(result=ToolResult(id=call_id, text=text), duration_s=0.0)
 
 
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
 RAW = {
     "length-zero": b"\0\0\0\0",
     "length-huge": b"\xff\xff\xff\xff" + b"x" * 1000,
     "garbage": b"\0\0\0\x05hello",
     "half-a-frame": b"\0\0\0\x10abc",
-    "nested": (lambda body: len(body).to_bytes(4, "big") + body)(b"\x91" * 10_000 + b"\xc0"),
-    "unknown-field": (lambda body: len(body).to_bytes(4, "big") + body)(
+    "nested": framed(b"\x91" * 10_000 + b"\xc0"),
+    "unknown-field": framed(
         msgspec.msgpack.encode({"type": "ask", "model": "another", "max_tokens": 10**9})
     ),
-    "unknown-message": (lambda body: len(body).to_bytes(4, "big") + body)(
-        msgspec.msgpack.encode({"type": "exec", "command": "rm"})
-    ),
+    "unknown-message": framed(msgspec.msgpack.encode({"type": "exec", "command": "rm"})),
     "glued": channels.encode(Ask()) * 2,
 }
 
@@ -93,7 +95,6 @@ if way == "closed-channel":
     time.sleep(600)
 if way == "fds":
     for _ in range(100):
-        socket.send_fds(sock, [], [0, 1, 2] * 50) if False else None
         socket.send_fds(sock, [b""], [0, 1, 2])
 channel.send(Ask())
 at("asked")

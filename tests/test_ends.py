@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from support_cli import call, environment, run, script
 
 SLEEP = call("bash", command="sleep 60")
@@ -104,7 +103,13 @@ ENDS = [
         "prompt too long",
         (
             STEP,
-            {"error": {"status": 400, "type": "invalid_request_error", "message": "prompt is too long"}},
+            {
+                "error": {
+                    "status": 400,
+                    "type": "invalid_request_error",
+                    "message": "prompt is too long",
+                }
+            },
         ),
         "context_exceeded",
         12,
@@ -157,8 +162,10 @@ def test_a_signal_cancels(number: int, exit_code: int, tmp_path: Path) -> None:
     workspace.mkdir()
     model = script(tmp_path / "script.jsonl", call("bash", command="echo $$ > pid; sleep 60"))
     process = subprocess.Popen(
-        [sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--model", model]
-        + ["--output-format", "json"],
+        [
+            *(sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--model", model),
+            *("--output-format", "json"),
+        ],
         cwd=workspace,
         env=environment(tmp_path),
         stdout=subprocess.PIPE,

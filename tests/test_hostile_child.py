@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from support_cli import call, script
 
 import forkrun.supervisor
 from forkrun import Job, Limits, Result, Runner
 from forkrun.supervisor import package_folders
-from support_cli import call, script
 
 CHILD = str(Path(__file__).with_name("hostile_child.py"))
 
@@ -19,7 +19,9 @@ CHILD = str(Path(__file__).with_name("hostile_child.py"))
 @pytest.fixture
 def run_child(tmp_path, monkeypatch):
     """Run a job whose worker is the hostile child, misbehaving in the way named."""
-    model = script(tmp_path / "s.jsonl", {"text": "working", **call("bash", command="true")}, {"text": "FINAL"})
+    model = script(
+        tmp_path / "s.jsonl", {"text": "working", **call("bash", command="true")}, {"text": "FINAL"}
+    )
     workspace = tmp_path / "ws"
     workspace.mkdir()
 

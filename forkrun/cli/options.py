@@ -77,13 +77,27 @@ def _rights(group: Any) -> None:
         metavar="A,B,C",
         help="bash, read_file, write_file, edit_file, glob, grep (default: all)",
     )
+    for name, text in (("allow", "what a call must match"), ("deny", "what no call may match")):
+        group.add_argument(
+            f"--{name}",
+            action="extend",
+            nargs="+",
+            default=[],
+            metavar="RULE",
+            help=f"{text}: bash(git log:*), edit_file(notes.md), read(src/**)",
+        )
+    group.add_argument(
+        "--parent-policy", metavar="FILE", help="JSON with the allow and deny rules of the parent"
+    )
     group.add_argument(
         "--workspace",
         choices=["live", "temp"],
         default="live",
         help="live: work in the directory itself (default); temp: an empty one, gone afterwards",
     )
-    group.add_argument("--cwd", metavar="DIR", help="the workspace (default: the current directory)")
+    group.add_argument(
+        "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
+    )
     group.add_argument(
         "--env",
         action="append",
@@ -108,9 +122,7 @@ def _limits(group: Any) -> None:
 
 
 def _output(group: Any) -> None:
-    group.add_argument(
-        "--output-format", choices=["text", "json", "stream-json"], default="text"
-    )
+    group.add_argument("--output-format", choices=["text", "json", "stream-json"], default="text")
     group.add_argument("--label", metavar="TEXT", help="a name that stands in the result")
     group.add_argument("--transcript", metavar="FILE", help="write every reply and result there")
     group.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
@@ -130,7 +142,9 @@ def _exec(commands: Any) -> None:
 def _run_spawn(options: Any) -> int:
     from forkrun.cli.spawn import spawn
 
-    return spawn(job_of(options), output_format=options.output_format, verbosity=_verbosity(options))
+    return spawn(
+        job_of(options), output_format=options.output_format, verbosity=_verbosity(options)
+    )
 
 
 def _verbosity(options: Any) -> int:
@@ -167,6 +181,9 @@ def job_of(options: Any) -> Any:
         system=options.system,
         append_system_prompt=options.append_system_prompt,
         tools=options.tools,
+        allow=tuple(options.allow),
+        deny=tuple(options.deny),
+        parents=_parent_rules(options.parent_policy),
         workspace=options.workspace,
         cwd=options.cwd,
         env=dict(_variable(text) for text in options.env),
@@ -180,14 +197,26 @@ def _prompt(options: Any) -> str:
         return str(options.prompt)
     source = options.prompt_file or "-"
     try:
-        if source == "-":
-            return sys.stdin.buffer.read().decode()
-        with open(source, "rb") as file:
-            return file.read().decode()
-    except OSError as error:
-        raise UsageError(f"cannot read the prompt ({error.strerror}): {source}") from error
+        content = sys.stdin.buffer.read() if source == "-" else _read(source, "the prompt")
+        return content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"the prompt is not UTF-8, at byte {error.start}: {source}") from error
+
+
+def _parent_rules(path: str | None) -> tuple[Any, ...]:
+    if path is None:
+        return ()
+    from forkrun.policy.policy import decode_rules
+
+    return (decode_rules(_read(path, "the parent's policy"), source=path),)
+
+
+def _read(path: str, what: str) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            return file.read()
+    except OSError as error:
+        raise UsageError(f"cannot read {what} ({error.strerror}): {path}") from error
 
 
 def _variable(text: str) -> tuple[str, str]:

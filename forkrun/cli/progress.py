@@ -75,7 +75,8 @@ class Progress:
             case DeniedEvent():
                 return f"turn {event.turn}: {event.tool} denied: {one_line(event.reason, width=80)}"
             case RetryEvent():
-                return f"retry {event.attempt} in {event.wait_s:.1f} s: {one_line(event.error, width=80)}"
+                error = one_line(event.error, width=80)
+                return f"retry {event.attempt} in {event.wait_s:.1f} s: {error}"
             case LimitEvent():
                 return f"bound reached: {event.limit.kind} {event.limit.value:g}"
             case TurnEvent() if self._verbose:

@@ -54,8 +54,8 @@ async def _run(job: Job, on_event: Any, progress: Progress) -> Result:
     loop = asyncio.get_running_loop()
     async with Runner() as runner:
         run = runner.prepare(job, on_event=on_event)
-        if run.notice:
-            progress.say(run.notice)
+        for notice in run.notices:
+            progress.say(notice)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, lambda n=number: run.cancel(signal_number=n))
         return await run.result()

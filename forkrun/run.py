@@ -1,0 +1,275 @@
+"""One run of one job: opens what it needs, watches it, and makes its one result.
+
+    job ─▶ place, conversation ─▶ Worker ─▶ Broker.serve ─▶ Ending ─▶ Result
+                                    └─ beside it: deadline, idle, cancel
+
+However a run ends, there is a result; everything that was opened for it is closed before.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import signal
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import msgspec
+
+from forkrun import prompts
+from forkrun.broker import Broker
+from forkrun.catalog import INPUTS, definitions
+from forkrun.conversation import Conversation
+from forkrun.costs import check_priced, total_cost_usd
+from forkrun.errors import ChannelError, SandboxError
+from forkrun.events import Emit, LimitEvent, ResultEvent, StartedEvent
+from forkrun.gate import CanUseTool, Gate
+from forkrun.job import Job
+from forkrun.ledger import Ending
+from forkrun.models.base import Model
+from forkrun.place import Place, open_place
+from forkrun.policy import Policy
+from forkrun.protocol import Fault, Ready, Start, ToolLimits
+from forkrun.record import Record
+from forkrun.result import Failure, LimitHit, Resources, Result, SandboxRecord
+from forkrun.state import keep_summary
+from forkrun.supervisor import Exit, Worker
+from forkrun.text import printable
+from forkrun.transcript import Transcript
+from forkrun_sandbox.spec import Report
+
+FINISH_GRACE_S = 10.0
+CRASH_GRACE_S = 1.0
+
+
+class Run:
+    """One run of one job."""
+
+    def __init__(
+        self,
+        job: Job,
+        *,
+        model: Model,
+        environ: Mapping[str, str],
+        emit: Emit,
+        can_use_tool: CanUseTool | None = None,
+    ) -> None:
+        """Raises InputError for rules that cannot be meant."""
+        self.run_id = f"run_{secrets.token_hex(8)}"
+        self._job = job
+        self._model = model
+        self._environ = environ
+        self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
+        self._gate = Gate(self._policy, can_use_tool=can_use_tool)
+        self._emit = emit
+        self._cancelled = asyncio.Event()
+        self._cancel_signal: int | None = None
+        self._worker: Worker | None = None
+        self._sandbox = SandboxRecord()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """What a person should know before the run: about the model, about rules that are wide."""
+        notice = getattr(self._model, "notice", None)
+        return (*([notice] if notice else []), *self._policy.warnings)
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child, once it is started."""
+        return self._worker.pid if self._worker else None
+
+    def cancel(self, *, signal_number: int | None = None) -> None:
+        """End the run; its result says "cancelled". A second call kills without a grace."""
+        if self._cancelled.is_set() and self._worker:
+            self._worker.kill()
+        self._cancel_signal = signal_number
+        self._cancelled.set()
+
+    async def result(self) -> Result:
+        """Run to the end and give the result, which is also the last event."""
+        job = self._job
+        if job.limits.max_budget_usd is not None:
+            await check_priced(self._model.name)
+        with (
+            open_place(job, environ=self._environ) as place,
+            Transcript(job.transcript) as transcript,
+        ):
+            record = Record(self.run_id, emit=self._emit, transcript=transcript)
+            record.line("run", run_id=self.run_id, prompt=job.prompt, model=self._model.name)
+            result = await self._run_in(place, record)
+            record.line("end", result=result)
+        self._emit(ResultEvent(run_id=self.run_id, t=result.duration_s, result=result))
+        return result
+
+    async def _run_in(self, place: Place, record: Record) -> Result:
+        deadline = time.monotonic() + self._job.limits.timeout_s
+        broker = Broker(
+            model=self._model,
+            conversation=self._conversation(place),
+            gate=self._gate,
+            limits=self._job.limits,
+            deadline=deadline,
+            record=record,
+        )
+        worker = Worker(environ=place.worker_environ, grace_s=self._job.limits.grace_s)
+        async with worker:
+            self._worker = worker
+            ending = await self._watched(
+                self._serve(worker, broker, place, record), broker, deadline=deadline
+            )
+        return await self._assemble(ending, broker, record, used=worker.exit)
+
+    def _conversation(self, place: Place) -> Conversation:
+        job = self._job
+        return Conversation.fresh(
+            model=self._model.name,
+            max_tokens=job.limits.max_tokens,
+            system=prompts.system_prompt(
+                place.workspace, replaced_by=job.system, appended=job.append_system_prompt
+            ),
+            tools=definitions(self._tools),
+            prompt=job.prompt,
+        )
+
+    @property
+    def _tools(self) -> tuple[str, ...]:
+        return tuple(INPUTS) if self._job.tools is None else self._job.tools
+
+    async def _serve(self, worker: Worker, broker: Broker, place: Place, record: Record) -> Ending:
+        """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
+        try:
+            self._sandbox = await self._confine(worker, place)
+            record.event(
+                StartedEvent,
+                model=self._model.name,
+                limits=self._job.limits,
+                tools=self._tools,
+                sandbox=self._sandbox,
+            )
+            ending = await broker.serve(worker)
+            await _check_end(worker, ending)
+            return ending
+        except SandboxError as error:
+            failure = Failure(type="sandbox_unavailable", message=str(error))
+            return Ending(stop_reason="sandbox_unavailable", error=failure)
+        except ChannelError as error:
+            return await _crashed(worker, broker, error)
+
+    async def _confine(self, worker: Worker, place: Place) -> SandboxRecord:
+        job = self._job
+        await worker.send(
+            Start(
+                run_id=self.run_id,
+                workspace=place.workspace,
+                tools=self._tools,
+                limits=ToolLimits(tool_timeout_s=job.limits.tool_timeout_s),
+                rules=self._policy.layers,
+                env=place.command_environ,
+                sandbox=place.spec,
+            )
+        )
+        message = await worker.receive()
+        if isinstance(message, Ready):
+            return _sandbox_record(message.report)
+        if isinstance(message, Fault) and message.kind == "sandbox":
+            raise SandboxError(message.message)
+        raise ChannelError(f"the child did not get ready: {message}")
+
+    async def _watched(
+        self, serving: Coroutine[Any, Any, Ending], broker: Broker, *, deadline: float
+    ) -> Ending:
+        """Wait for the end that comes first: the child's, the deadline, idleness, a cancel."""
+        loop = asyncio.get_running_loop()
+        serve = loop.create_task(serving)
+        idle = loop.create_task(broker.until_idle())
+        cancel = loop.create_task(self._cancelled.wait())
+        tasks = {serve, idle, cancel}
+        try:
+            await asyncio.wait(
+                tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
+            )
+            if serve.done():
+                return serve.result()
+            if cancel.done():
+                return broker.ledger.stand_in("cancelled", "the run was cancelled")
+            return self._out_of_time(broker, idle=idle.done())
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def _out_of_time(self, broker: Broker, *, idle: bool) -> Ending:
+        limits = self._job.limits
+        kind, value = ("idle", limits.idle_timeout_s) if idle else ("wall_clock", limits.timeout_s)
+        limit = LimitHit(kind=kind, value=value, used=value)
+        why = f"nothing was heard for {value:g} s" if idle else f"the time of {value:g} s was up"
+        return broker.ledger.stand_in("idle_timeout" if idle else "timeout", why, limit=limit)
+
+    async def _assemble(
+        self, ending: Ending, broker: Broker, record: Record, *, used: Exit | None
+    ) -> Result:
+        ledger, ending = broker.ledger, ending.fitted()
+        if ending.limit and ending.stop_reason in ("timeout", "idle_timeout"):
+            record.event(LimitEvent, limit=ending.limit)
+        return Result(
+            run_id=self.run_id,
+            label=self._job.label,
+            stop_reason=ending.stop_reason,
+            limit=ending.limit,
+            summary=ending.summary,
+            summary_turn=ending.summary_turn,
+            summary_file=ending.whole_summary
+            and keep_summary(ending.whole_summary, run_id=self.run_id, environ=self._environ),
+            recovered=ending.recovered,
+            turns=ledger.turns,
+            tool_calls=ledger.tool_calls,
+            denials=tuple(ledger.denials),
+            model=self._model.name,
+            usage=ledger.usage,
+            cost_usd=await total_cost_usd(self._model.name, ledger.replies),
+            sandbox=self._sandbox,
+            resources=Resources(
+                peak_memory_bytes=used.peak_memory_bytes if used else None,
+                cpu_s=used.cpu_s if used else None,
+            ),
+            limits=self._job.limits,
+            duration_s=round(record.elapsed_s, 3),
+            exit_signal=self._cancel_signal or (used.signal if used else None),
+            error=ending.error,
+        )
+
+
+async def _check_end(worker: Worker, ending: Ending) -> None:
+    """Hold the child's exit and stdout against the ledger; raise ChannelError on a difference."""
+    try:
+        ended = await asyncio.wait_for(worker.wait(), FINISH_GRACE_S)
+    except TimeoutError as error:
+        raise ChannelError("the worker did not end after its last message") from error
+    if ended.status != 0:
+        raise ChannelError("the worker failed after its last message")
+    if worker.stdout.head != ending.summary.encode():
+        raise ChannelError("what the worker wrote to stdout is not the summary")
+
+
+async def _crashed(worker: Worker, broker: Broker, error: ChannelError) -> Ending:
+    """Say how the child ended, with the end of what it wrote to stderr."""
+    try:
+        ended = await asyncio.wait_for(worker.wait(), CRASH_GRACE_S)
+    except TimeoutError:
+        how = "it was killed"
+    else:
+        how = (
+            f"it was ended by {signal.Signals(ended.signal).name}"
+            if ended.signal
+            else f"it ended with status {ended.status}"
+        )
+    stderr = printable(worker.stderr.tail.decode(errors="replace")).strip()
+    message = f"the worker crashed ({error}; {how})" + (f"\n{stderr}" if stderr else "")
+    return broker.ledger.stand_in(
+        "crashed", "the worker crashed", error=Failure(type="crashed", message=message)
+    )
+
+
+def _sandbox_record(report: Report) -> SandboxRecord:
+    return msgspec.convert(report, SandboxRecord, from_attributes=True)
