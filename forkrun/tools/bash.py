@@ -47,9 +47,8 @@ def bash(
         timeout_s=timeout_s,
         heard=heard,
     )
-    text = "\n".join(
-        filter(None, [kept.text(limit=limits.result_chars).rstrip("\n"), *_notes(ended)])
-    )
+    printed = kept.text(limit=limits.result_chars).rstrip("\n")
+    text = "\n".join([printed] * bool(printed) + _notes(ended))
     return text or "(no output)", ended.timed_out or ended.code != 0
 
 

@@ -12,7 +12,7 @@ import os
 import select
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -41,7 +41,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def run_command(
-    argv: Sequence[str],
+    argv: list[str],
     sink: Sink,
     *,
     directory: int,
@@ -195,7 +195,7 @@ class _Command:
         return True
 
 
-def _spawn(argv: Sequence[str], *, directory: int, env: Mapping[str, str], output: int) -> int:
+def _spawn(argv: list[str], *, directory: int, env: Mapping[str, str], output: int) -> int:
     kernel.keep_descriptors_from_children()
     before = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -62,7 +62,7 @@ def is_binary(text: Text) -> bool:
 
 
 def describe(text: Text) -> str:
-    """Name what a reader of the text does not see: mark, encoding, line ends; "" for plain files."""
+    """Name what a reader of the text does not see: mark, encoding, line ends; "" if plain."""
     notes = []
     if not text.is_known:
         notes.append("not UTF-8: bytes that are no ASCII are shown as \ufffd")

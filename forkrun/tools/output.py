@@ -75,7 +75,7 @@ def clean(raw: bytes) -> str:
 
 
 def cut(text: str, *, limit: int) -> str:
-    """Give a text of at most about `limit` characters: head, tail and the number of bytes between."""
+    """Give at most about `limit` characters: head, tail and the number of bytes between."""
     return text if len(text) <= limit else _join(text, "", limit=limit, dropped=0)
 
 

@@ -43,7 +43,7 @@ class Hits:
         self._is_shown = False
 
     def add(self, path: str, number: int, line: str, *, at: int) -> None:
-        """Take a line whose match begins `at` that character; raise Enough when there is no room."""
+        """Take a line whose match begins `at` that character; Enough when there is no room."""
         if path != self._path:
             self._path, self._is_shown = path, self._shows(path)
         if not self._is_shown:

@@ -12,28 +12,12 @@ import msgspec
 from forkrun.tools.paths import Workspace
 
 VENDORED = frozenset(
-    [
-        ".git",
-        ".hg",
-        ".svn",
-        ".jj",
-        "node_modules",
-        "bower_components",
-        "venv",
-        ".venv",
-        "virtualenv",
-        "__pycache__",
-        ".tox",
-        ".nox",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".hypothesis",
-        ".eggs",
-        ".direnv",
-        ".terraform",
-        ".gradle",
-    ]
+    {
+        *(".git", ".hg", ".svn", ".jj"),
+        *("node_modules", "bower_components", ".gradle", ".terraform"),
+        *("venv", ".venv", "virtualenv", "__pycache__", ".eggs", ".tox", ".nox", ".direnv"),
+        *(".mypy_cache", ".ruff_cache", ".pytest_cache", ".hypothesis"),
+    }
 )
 IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")  # a later one has the last word
 VENV_MARK = "pyvenv.cfg"

@@ -1,4 +1,4 @@
-"""The tools `write_file` and `edit_file`: exactly what was asked, and never over somebody's change."""
+"""The tools `write_file` and `edit_file`: what was asked, and never over another's change."""
 
 from __future__ import annotations
 
