@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from forkrun.catalog import GlobInput
 from forkrun.tools.failures import ToolError
+from forkrun.tools.output import one_line
 from forkrun.tools.paths import Workspace
 from forkrun.tools.patience import OutOfTime, Patience
 from forkrun.tools.patterns import has_magic, path_matcher
@@ -48,7 +49,8 @@ def glob(
     if not found:
         deeper = "" if "/" in call.pattern else f"; **/{call.pattern} looks in all directories"
         notes.append(f"no file matches {call.pattern}{deeper}")
-    return "\n".join([path for _, path in found[:MAX_FILES]] + [f"[{note}]" for note in notes])
+    rows = [one_line(path) for _, path in found[:MAX_FILES]]
+    return "\n".join(rows + [f"[{note}]" for note in notes])
 
 
 def _split(call: GlobInput, workspace: Workspace) -> tuple[str, list[str]]:

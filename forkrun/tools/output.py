@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import deque
 
 _ESCAPE = re.compile(
     r"\x9b[0-?]*[ -/]*[@-~]|\x1b(?:"
@@ -16,18 +15,20 @@ _ESCAPE = re.compile(
 _OVERWRITTEN = re.compile(r"[^\n]*\r(?=[^\r\n])")
 _SILENT = re.compile(r"[\x07\x0e\x0f\x80-\x9f]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-_LEAST_TAIL = 200
+_FOREIGN = re.compile("[\ud800-\udfff]")
 
 
 class Kept:
-    """The first and the last bytes of a stream, `limit` of each, and how many fell out between."""
+    """The first and the last bytes of a stream, at least `limit` of each where there are as many.
+
+    `dropped` counts the bytes that fell out between.
+    """
 
     def __init__(self, *, limit: int) -> None:
         self.dropped = 0
         self._limit = limit
         self._head = bytearray()
-        self._tail: deque[bytes] = deque()
-        self._tail_bytes = 0
+        self._tail = bytearray()
 
     def add(self, chunk: bytes) -> None:
         """Take the next bytes of the stream."""
@@ -35,21 +36,18 @@ class Kept:
         if room > 0:
             self._head += chunk[:room]
             chunk = chunk[room:]
-        if not chunk:
-            return
-        self._tail.append(chunk)
-        self._tail_bytes += len(chunk)
-        while self._tail_bytes - len(self._tail[0]) >= self._limit:
-            oldest = self._tail.popleft()
-            self._tail_bytes -= len(oldest)
-            self.dropped += len(oldest)
+        self._tail += chunk
+        if len(self._tail) > 2 * self._limit:
+            excess = len(self._tail) - self._limit
+            del self._tail[:excess]
+            self.dropped += excess
 
     def text(self, *, limit: int) -> str:
         """Give what was kept as clean text of at most about `limit` characters.
 
         Where something is missing in the middle, a line says how many bytes.
         """
-        tail = b"".join(self._tail)
+        tail = bytes(self._tail)
         if not self.dropped:
             return cut(clean(bytes(self._head) + tail), limit=limit)
         head = clean(_whole(bytes(self._head)))
@@ -74,13 +72,23 @@ def clean(raw: bytes) -> str:
     return _CONTROL.sub("\ufffd", text)
 
 
+def sendable(text: str) -> str:
+    """Replace lone surrogates, which stand for foreign bytes in names and files."""
+    return text if text.isascii() else _FOREIGN.sub("\ufffd", text)
+
+
+def one_line(text: str) -> str:
+    """Replace control characters, line breaks among them, so that a name cannot look like two."""
+    return _CONTROL.sub("\ufffd", text).replace("\n", "\ufffd")
+
+
 def cut(text: str, *, limit: int) -> str:
     """Give at most about `limit` characters: head, tail and the number of bytes between."""
     return text if len(text) <= limit else _join(text, "", limit=limit, dropped=0)
 
 
 def _join(head: str, tail: str, *, limit: int, dropped: int) -> str:
-    tail_limit = max(limit // 2, _LEAST_TAIL)
+    tail_limit = max(limit // 2, 1)
     if not tail:
         head, tail = head[:-tail_limit], head[-tail_limit:]
     for_head = max(limit - tail_limit, 0)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 
 from forkrun.catalog import ReadFileInput
@@ -32,9 +31,9 @@ def read_file(
 
     `seen` takes the digest of what was read, by resolved path.
     """
-    if (call.limit or 1) < 1:
+    if call.limit is not None and call.limit < 1:
         raise ToolError(f"limit must be at least 1: {call.limit}")
-    if (call.offset or 0) < 0:
+    if call.offset is not None and call.offset < 0:
         raise ToolError(f"offset must be at least 1: {call.offset}")
     raw = load(workspace, path)
     seen[path] = digest(raw)
@@ -130,8 +129,7 @@ def _numbered(text: Text, path: str, *, first: int, count: int | None, limit: in
     if first > 1 or end < len(lines):
         notes.append(f"lines {first} to {end} of {len(lines)}")
         notes += [f"go on with offset {end + 1}"] if end < len(lines) else []
-    body = _printable("\n".join(shown))
-    return body + (f"\n[{'; '.join(notes)}]" if notes else "")
+    return "\n".join(shown + ([f"[{'; '.join(notes)}]"] if notes else []))
 
 
 def _shortened(line: str) -> str:
@@ -139,11 +137,6 @@ def _shortened(line: str) -> str:
     if len(line) <= _LINE_CHARS:
         return line
     return f"{line[:_LINE_CHARS]} [… {len(line) - _LINE_CHARS} more characters in this line]"
-
-
-def _printable(text: str) -> str:
-    """Replace lone surrogates, which stand for foreign bytes."""
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)
 
 
 def _media_type(raw: bytes) -> str | None:

@@ -15,6 +15,7 @@ from forkrun.protocol import ToolLimits
 from forkrun.tools.bash import find_program
 from forkrun.tools.content import as_text, is_binary
 from forkrun.tools.failures import ToolError
+from forkrun.tools.output import one_line
 from forkrun.tools.paths import Workspace
 from forkrun.tools.patience import OutOfTime, Patience
 from forkrun.tools.patterns import name_matcher
@@ -48,7 +49,7 @@ class Hits:
             self._path, self._is_shown = path, self._shows(path)
         if not self._is_shown:
             return
-        row = f"{_printable(path)}:{number}:{_window(line, at)}"
+        row = f"{one_line(path)}:{number}:{_window(line, at)}"
         self._room -= len(row) + 1
         if self._room < 0 and self.rows:
             raise Enough
@@ -152,14 +153,10 @@ def _shows(glob: str | None, readable: Callable[[str], bool]) -> Callable[[str],
 
 def _window(line: str, at: int) -> str:
     """Give a line, or of a long one what is around the match."""
-    line = _printable(line)
+    line = one_line(line)
     if len(line) <= _WINDOW:
         return line
     first = max(min(at - _BEFORE_HIT, len(line) - _WINDOW), 0)
     before = "… " if first else ""
     after = " …" if first + _WINDOW < len(line) else ""
     return f"{before}{line[first : first + _WINDOW]}{after} [line of {len(line)} characters]"
-
-
-def _printable(text: str) -> str:
-    return text if text.isascii() else re.sub("[\ud800-\udfff]", "\ufffd", text)

@@ -24,10 +24,11 @@ from forkrun.catalog import (
     ToolInput,
     WriteFileInput,
 )
+from forkrun.errors import ForkrunError
 from forkrun.protocol import Image, ToolCall, ToolLimits, ToolResult
 from forkrun.tools import kernel
 from forkrun.tools.failures import ToolError
-from forkrun.tools.output import cut
+from forkrun.tools.output import cut, sendable
 from forkrun.tools.paths import Workspace
 
 Judge = Callable[[str, str], str | None]
@@ -87,18 +88,23 @@ class Toolbox:
 
     def run(self, call: ToolCall) -> ToolResult:
         """Run one call and give its result; the text is never empty."""
+        images: tuple[Image, ...] = ()
+        is_error = True
+        denied = False
         try:
-            result = self._run(call)
+            text, is_error, images = self._run(call)
         except ToolError as error:
-            result = ToolResult(id=call.id, text=error.text, is_error=True, denied=error.denied)
+            text, denied = error.text, error.denied
         except OSError as error:
-            result = ToolResult(id=call.id, text=_explain(error, call), is_error=True)
+            text = _explain(error, call)
+        except ForkrunError:  # from the caller's own functions, which are not the model's affair
+            raise
         except Exception as error:  # noqa: BLE001  a fault of ours must not end the run
             text = f"{call.name} failed for a reason of its own ({type(error).__name__})"
-            result = ToolResult(id=call.id, text=text, is_error=True)
-        return result
+        text = sendable(text) or "(empty)"
+        return ToolResult(id=call.id, text=text, is_error=is_error, denied=denied, images=images)
 
-    def _run(self, call: ToolCall) -> ToolResult:
+    def _run(self, call: ToolCall) -> tuple[str, bool, tuple[Image, ...]]:
         if call.name not in self._tools or call.name not in INPUTS:
             available = ", ".join(self._tools) or "none"
             raise ToolError(f"there is no tool {call.name!r}; available: {available}")
@@ -120,7 +126,7 @@ class Toolbox:
                 text = self._grep(wanted)
             case _:
                 raise ToolError(f"{call.name} cannot be run here")
-        return ToolResult(id=call.id, text=text or "(empty)", is_error=is_error, images=images)
+        return text, is_error, images
 
     def _bash(self, call: BashInput, call_id: str) -> tuple[str, bool]:
         from forkrun.tools.bash import bash, check_command
@@ -158,20 +164,22 @@ class Toolbox:
     def _glob(self, call: GlobInput) -> str:
         from forkrun.tools.listing import glob
 
-        readable = self._visible_to("glob")
-        text = glob(call, self._workspace, readable=readable)
-        return cut(text, limit=self._limits.result_chars)
+        sight = self._sight("glob", call.path)
+        text = glob(call, self._workspace, readable=sight.shows)
+        return sight.close(cut(text, limit=self._limits.result_chars))
 
     def _grep(self, call: GrepInput) -> str:
         from forkrun.tools.searching import grep
 
-        return grep(
+        sight = self._sight("grep", call.path)
+        text = grep(
             call,
             self._workspace,
-            readable=self._visible_to("grep"),
+            readable=sight.shows,
             env=self._env,
             limits=self._limits,
         )
+        return sight.close(text)
 
     def _judged(self, tool: str, path: str) -> str:
         resolved = self._workspace.resolve(path)
@@ -183,17 +191,43 @@ class Toolbox:
         if reason is not None:
             raise ToolError(reason, denied=True)
 
-    def _visible_to(self, tool: str) -> Callable[[str], bool]:
-        """Leave out of a search what the tool, or read_file, must not see."""
-        return lambda path: (
-            self._judge(tool, path) is None and (self._judge("read_file", path) is None)
-        )
+    def _sight(self, tool: str, path: str | None) -> _Sight:
+        start = self._workspace.resolve(path or ".")
+        return _Sight(self._judge, tool=tool, reason=self._judge(tool, start))
 
     def _heard(self, call_id: str) -> None:
         now = time.monotonic()
         if now - self._last_alive >= ALIVE_EVERY_S:
             self._last_alive = now
             self._alive(call_id)
+
+
+class _Sight:
+    """What a search may show: files that the tool itself and `read_file` are allowed to see."""
+
+    def __init__(self, judge: Judge, *, tool: str, reason: str | None) -> None:
+        self._judge = judge
+        self._tool = tool
+        self._reason = reason
+        self._shown = 0
+        self._hidden = 0
+
+    def shows(self, path: str) -> bool:
+        reason = self._judge(self._tool, path) or self._judge("read_file", path)
+        if reason is None:
+            self._shown += 1
+        else:
+            self._hidden += 1
+            self._reason = self._reason or reason
+        return reason is None
+
+    def close(self, text: str) -> str:
+        """Add what was left out; where nothing may be shown, that is a denial."""
+        if self._reason is not None and not self._shown:
+            raise ToolError(self._reason, denied=True)
+        if self._hidden:
+            text += f"\n[{self._hidden} files left out by the rules: {self._reason}]"
+        return text
 
 
 def read_input(raw: bytes, kind: type[_Input], *, tool: str) -> _Input:
