@@ -17,7 +17,7 @@ class ToolInput(msgspec.Struct, frozen=True, kw_only=True):
     """The root of all tool inputs."""
 
 
-class BashInput(ToolInput):
+class BashInput(ToolInput, frozen=True, kw_only=True):
     """Run a command in a fresh bash in the workspace and return what it prints.
 
     Each call is a new shell: the working directory and variables do not carry over. There is no
@@ -32,7 +32,7 @@ class BashInput(ToolInput):
     ] = None
 
 
-class ReadFileInput(ToolInput):
+class ReadFileInput(ToolInput, frozen=True, kw_only=True):
     """Read a file of the workspace, with line numbers. Long files are read in parts."""
 
     file_path: Annotated[str, Meta(description="Path, relative to the workspace or absolute.")]
@@ -40,7 +40,7 @@ class ReadFileInput(ToolInput):
     limit: Annotated[int | None, Meta(description="How many lines to read.")] = None
 
 
-class WriteFileInput(ToolInput):
+class WriteFileInput(ToolInput, frozen=True, kw_only=True):
     """Write a file of the workspace: exactly this content, nothing added.
 
     Directories that are missing are made. A file that changed since it was read is not overwritten.
@@ -50,7 +50,7 @@ class WriteFileInput(ToolInput):
     content: Annotated[str, Meta(description="The whole new content of the file.")]
 
 
-class EditFileInput(ToolInput):
+class EditFileInput(ToolInput, frozen=True, kw_only=True):
     """Replace a piece of text in a file of the workspace, literally.
 
     `old_string` must occur exactly once, unless `replace_all` is true.
@@ -62,7 +62,7 @@ class EditFileInput(ToolInput):
     replace_all: Annotated[bool, Meta(description="Replace every occurrence.")] = False
 
 
-class GlobInput(ToolInput):
+class GlobInput(ToolInput, frozen=True, kw_only=True):
     """List the files of the workspace whose path matches a pattern, newest first.
 
     What git ignores is left out.
@@ -72,7 +72,7 @@ class GlobInput(ToolInput):
     path: Annotated[str | None, Meta(description="The directory to look in.")] = None
 
 
-class GrepInput(ToolInput):
+class GrepInput(ToolInput, frozen=True, kw_only=True):
     """Search the files of the workspace for a regular expression.
 
     Prints path, line number and line. What git ignores and binary files are left out.

@@ -1,0 +1,162 @@
+"""The tool `grep`: lines that match, as `path:line:text`.
+
+With ripgrep where there is one on PATH, else with Python's `re`; both leave out the same files
+and give the same lines.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+
+from forkrun.catalog import GrepInput
+from forkrun.protocol import ToolLimits
+from forkrun.tools.bash import find_program
+from forkrun.tools.content import as_text, is_binary
+from forkrun.tools.failures import ToolError
+from forkrun.tools.output import one_line
+from forkrun.tools.paths import Workspace
+from forkrun.tools.patience import OutOfTime, Patience
+from forkrun.tools.patterns import name_matcher
+from forkrun.tools.reading import check_regular, load
+from forkrun.tools.walking import walk
+
+LIMIT_S = 20.0
+MAX_FILE_BYTES = 10 * 1024 * 1024
+_WINDOW = 400
+_BEFORE_HIT = 100
+_LINE_BREAK = re.compile(r"\n|(?<!\\)(?:\\\\)*\\n")
+
+
+class Enough(Exception):
+    """The result is full."""
+
+
+class Hits:
+    """The lines that were found, up to `limit` characters; those that must not be seen stay out."""
+
+    def __init__(self, *, limit: int, shows: Callable[[str], bool]) -> None:
+        self.rows: list[str] = []
+        self._room = limit
+        self._shows = shows
+        self._path = ""
+        self._is_shown = False
+
+    def add(self, path: str, number: int, line: str, *, at: int) -> None:
+        """Take a line whose match begins `at` that character; Enough when there is no room."""
+        if path != self._path:
+            self._path, self._is_shown = path, self._shows(path)
+        if not self._is_shown:
+            return
+        row = f"{one_line(path)}:{number}:{_window(line, at)}"
+        self._room -= len(row) + 1
+        if self._room < 0 and self.rows:
+            raise Enough
+        self.rows.append(row)
+
+
+def grep(
+    call: GrepInput,
+    workspace: Workspace,
+    *,
+    readable: Callable[[str], bool],
+    env: Mapping[str, str],
+    limits: ToolLimits,
+) -> str:
+    """Give the lines that match, and notes on what was left out."""
+    if not call.pattern:
+        raise ToolError("pattern must not be empty")
+    if "\0" in call.pattern:
+        raise ToolError("pattern contains a NUL character")
+    if _LINE_BREAK.search(call.pattern):
+        raise ToolError("pattern must not contain a line break: lines are searched one by one")
+    start = workspace.resolve(call.path or ".")
+    is_directory = _is_directory(workspace, start)
+    hits = Hits(limit=limits.result_chars, shows=_shows(call.glob, readable))
+    limit_s = min(LIMIT_S, limits.tool_timeout_s)
+    ripgrep = find_program("rg", env)
+    notes: list[str] = []
+    try:
+        is_searched = False
+        if ripgrep:
+            from forkrun.tools.ripgrep import search_with_ripgrep
+
+            is_searched = search_with_ripgrep(
+                ripgrep, call, workspace, start, hits=hits, env=env, limit_s=limit_s
+            )
+        if not is_searched:
+            hits.rows.clear()
+            _search(call, workspace, start, hits=hits, limit_s=limit_s, is_directory=is_directory)
+    except Enough:
+        notes.append("there are more matches; narrow the pattern or the path")
+    except OutOfTime:
+        notes.append(f"stopped after {limit_s:g} s: there may be more")
+    if not hits.rows:
+        notes.append("no line matches")
+    return "\n".join(hits.rows + [f"[{note}]" for note in notes])
+
+
+def _search(
+    call: GrepInput,
+    workspace: Workspace,
+    start: str,
+    *,
+    hits: Hits,
+    limit_s: float,
+    is_directory: bool,
+) -> None:
+    try:
+        pattern = re.compile(call.pattern)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise ToolError(f"pattern is not a valid regular expression: {error}") from None
+    with Patience(limit_s=limit_s) as patience:
+        for path in walk(workspace, start) if is_directory else [start]:
+            patience.check()
+            for number, line in enumerate(_lines(workspace, path), start=1):
+                match = patience.search(pattern, line)
+                if match:
+                    hits.add(path, number, line, at=match.start())
+
+
+def _lines(workspace: Workspace, path: str) -> list[str]:
+    """Give the lines of a file; none of one that is too large, binary, unreadable or no file."""
+    try:
+        if check_regular(workspace, path).st_size > MAX_FILE_BYTES:
+            return []
+        text = as_text(load(workspace, path))
+    except (OSError, ToolError):
+        return []
+    if is_binary(text):
+        return []
+    return [line.removesuffix("\r") for line in text.body.removesuffix("\n").split("\n")]
+
+
+def _is_directory(workspace: Workspace, start: str) -> bool:
+    if start == ".":
+        return True
+    try:
+        os.close(workspace.open(start, flags=os.O_RDONLY | os.O_DIRECTORY))
+    except NotADirectoryError:
+        check_regular(workspace, start)
+        return False
+    return True
+
+
+def _shows(glob: str | None, readable: Callable[[str], bool]) -> Callable[[str], bool]:
+    if not glob:
+        return readable
+    matcher = name_matcher(glob.removeprefix("!"))
+    wanted = not glob.startswith("!")
+    return lambda path: bool(matcher.search(path)) == wanted and readable(path)
+
+
+def _window(line: str, at: int) -> str:
+    """Give a line, or of a long one what is around the match."""
+    line = one_line(line)
+    if len(line) <= _WINDOW:
+        return line
+    first = max(min(at - _BEFORE_HIT, len(line) - _WINDOW), 0)
+    before = "… " if first else ""
+    after = " …" if first + _WINDOW < len(line) else ""
+    return f"{before}{line[first : first + _WINDOW]}{after} [line of {len(line)} characters]"
