@@ -9,7 +9,7 @@ a message must decode into exactly the structs of `protocol`, and whatever does 
 from __future__ import annotations
 
 import socket
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -44,8 +44,9 @@ def frame_size(header: bytes) -> int:
 class Decoder(Generic[M]):
     """Decodes the bodies of frames into messages of one union."""
 
-    def __init__(self, messages: type[M]) -> None:
-        self._decoder = msgspec.msgpack.Decoder(messages)
+    def __init__(self, messages: Any) -> None:
+        """`messages` is the union of the structs that may come."""
+        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(messages)
 
     def decode(self, body: bytes) -> M:
         """Decode one body. Raises ChannelError for anything that is not one of the messages."""
@@ -58,9 +59,9 @@ class Decoder(Generic[M]):
 class Channel(Generic[M]):
     """The blocking end of a channel, for the child. EOF means that the parent is gone."""
 
-    def __init__(self, sock: socket.socket, messages: type[M]) -> None:
+    def __init__(self, sock: socket.socket, messages: Any) -> None:
         self._sock = sock
-        self._decoder = Decoder(messages)
+        self._decoder: Decoder[M] = Decoder(messages)
 
     def send(self, message: Message) -> None:
         """Send one message. Raises ChannelError when the parent is gone."""

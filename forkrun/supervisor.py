@@ -88,7 +88,7 @@ class Worker:
     def __init__(self, *, environ: Mapping[str, str], grace_s: float) -> None:
         self._environ = dict(environ)
         self._grace_s = grace_s
-        self._decoder: Decoder[ToParent] = Decoder(ToParent)  # type: ignore[arg-type]
+        self._decoder: Decoder[ToParent] = Decoder(ToParent)
         self._exit: asyncio.Future[Exit]
         self.stdout = Tail(keep_head=MAX_SUMMARY_BYTES + 1)
         self.stderr = Tail(keep_tail=STDERR_TAIL_BYTES)

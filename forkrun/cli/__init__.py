@@ -21,7 +21,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     try:
         options = parse(sys.argv[1:] if argv is None else argv)
-        return options.command(options)
+        return int(options.command(options))
     except ForkrunError as error:
         complain(error)
         return error.exit_code

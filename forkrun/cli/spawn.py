@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -57,7 +58,7 @@ async def _run(job: Job, on_event: Any, progress: Progress) -> Result:
         for notice in run.notices:
             progress.say(notice)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, lambda n=number: run.cancel(signal_number=n))
+            loop.add_signal_handler(number, partial(run.cancel, signal_number=number))
         return await run.result()
 
 
