@@ -14,11 +14,11 @@ from typing import Any
 
 import msgspec
 
-from .errors import ContextExceeded
-from .models.base import Request
-from .snapshot.freeze import MAX_REQUEST_BYTES
-from .snapshot.shape import text_block
-from .snapshot.start import ForkedStart
+from forkrun.errors import ContextExceeded
+from forkrun.models.base import Request
+from forkrun.snapshot.freeze import MAX_REQUEST_BYTES
+from forkrun.snapshot.shape import text_block
+from forkrun.snapshot.start import ForkedStart
 
 __all__ = ["Conversation", "text_block"]
 
@@ -128,7 +128,7 @@ class Conversation:
         return Request(params=self._params, messages=messages, betas=self._betas, number=number)
 
     def _add(self, role: str, blocks: Iterable[bytes]) -> None:
-        from .snapshot.repair import mended
+        from forkrun.snapshot.repair import mended
 
         added = b",".join(mended(role, blocks))
         if not added:

@@ -24,6 +24,7 @@ SHARED = (
     "forkrun.channel",
     "forkrun.errors",
     "forkrun.limits",
+    "forkrun.memfd",
     "forkrun.policy",
     "forkrun.protocol",
     "forkrun.text",

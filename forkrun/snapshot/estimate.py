@@ -7,9 +7,10 @@ from typing import Literal
 
 import msgspec
 
-from ..models.base import Usage
-from .freeze import Dangling, Snapshot
-from .images import media_of
+from forkrun.models.base import Usage
+from forkrun.snapshot.freeze import Dangling, Snapshot
+from forkrun.snapshot.images import media_of
+from forkrun.snapshot.repair import repaired
 
 Prices = Callable[[str, Usage], float | None]
 """Gives the price of a usage in US dollars, or None for a model without a known price."""
@@ -54,7 +55,7 @@ def estimate(
 
 def prefix_tokens(snapshot: Snapshot, *, dangling: Dangling = "placeholder") -> int:
     """Estimate the tokens of tools, system and messages together."""
-    ready = snapshot.repaired(dangling).snapshot
+    ready = repaired(snapshot, dangling).snapshot
     size = sum(len(value) for name, value in ready.params if name in {"tools", "system"})
     size += sum(len(message) for message in ready.messages)
     media = [block for message in ready.parsed() for block in media_of(message)]

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
-from ..errors import InputError, UsageError
-from .freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
-from .repair import Repaired
-from .shape import parse_message, text_block
-from .start import ForkedStart
+from forkrun.errors import InputError, UsageError
+from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
+from forkrun.snapshot.repair import Repaired, repaired
+from forkrun.snapshot.shape import parse_message, text_block
+from forkrun.snapshot.start import ForkedStart
 
 BOUNDARY = (
     "Everything above is reference: the conversation of another agent, as it stood when you were "
@@ -40,10 +40,10 @@ def fork(
     """
     if not prompt.strip():
         raise UsageError("the prompt is empty")
-    repaired = snapshot.repaired(dangling)
+    ready = repaired(snapshot, dangling)
     directive = _directive(prompt, persona=persona, restrictions=restrictions, workspace=workspace)
-    prefix, opening = _opened(repaired, directive)
-    params = repaired.snapshot.params
+    prefix, opening = _opened(ready, directive)
+    params = ready.snapshot.params
     size = sum(len(name) + len(value) + 4 for name, value in params)
     size += sum(len(message) + 1 for message in prefix) + len(opening)
     if size > max_bytes:
@@ -52,10 +52,11 @@ def fork(
         params={name: msgspec.Raw(value) for name, value in params},
         prefix=prefix,
         opening=opening,
-        betas=repaired.snapshot.betas,
-        tail_marks=min(2, repaired.free_marks),
-        prefix_sha256=repaired.prefix_sha256,
-        repair=repaired.repair,
+        betas=ready.snapshot.betas,
+        tail_marks=min(2, ready.free_marks),
+        prefix_sha256=ready.prefix_sha256,
+        call_ids=ready.call_ids,
+        repair=ready.repair,
     )
 
 
@@ -73,9 +74,9 @@ def _directive(
     return text_block("\n\n".join(parts))
 
 
-def _opened(repaired: Repaired, directive: bytes) -> tuple[tuple[bytes, ...], bytes]:
+def _opened(ready: Repaired, directive: bytes) -> tuple[tuple[bytes, ...], bytes]:
     """Give the messages that stay and the user message that the directive ends."""
-    messages = repaired.snapshot.messages
+    messages = ready.snapshot.messages
     last = parse_message(messages[-1], len(messages) - 1) if messages else None
     if last is None or last.role != "user":
         return messages, b'{"role":"user","content":[' + directive + b"]}"

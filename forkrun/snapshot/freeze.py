@@ -14,16 +14,13 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 
-from ..errors import InputError
-from .shape import Message, parse_message
-from .strict import Surrogates, refuse_what_is_not_json
-
-if TYPE_CHECKING:
-    from .repair import Repaired
+from forkrun.errors import InputError
+from forkrun.snapshot.shape import Message, parse_message
+from forkrun.snapshot.strict import Surrogates, refuse_what_is_not_json
 
 MAX_INPUT_BYTES = 128 * 1024 * 1024
 MAX_REQUEST_BYTES = 32_000_000
@@ -149,16 +146,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         """Give the messages with their blocks told apart, to look at or to change."""
         return [parse_message(raw, position) for position, raw in enumerate(self.messages)]
 
-    def repaired(self, dangling: Dangling = "placeholder") -> Repaired:
-        """Give what the API accepts of it: worked out once, however many forks share it."""
-        if dangling not in self._repairs:
-            from .repair import repair
-
-            self._repairs[dangling] = repair(self, dangling=dangling)
-        return self._repairs[dangling]
-
     @cached_property
-    def _repairs(self) -> dict[str, Repaired]:
+    def worked_out(self) -> dict[str, Any]:
+        """What was derived from it once and is shared by all forks; no part of its value."""
         return {}
 
 

@@ -14,19 +14,20 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InputError
-from .notes import Notes
-from .shape import Block, Message, text_block
+from forkrun.errors import InputError
+from forkrun.snapshot.notes import Notes
+from forkrun.snapshot.shape import Block, Message, text_block
 
 _MEDIA = frozenset({"image", "document"})
-_ROOM_BYTES = 1_000_000
-"""What is left free when media are shed, so that the turns that follow fit as well."""
+
+Change = tuple[Block, str]
+"""What stands in the place of a block, and what is said of it."""
 
 
 def mend_media(messages: list[Message], notes: Notes) -> None:
     """Correct the type of images that are another kind, replace what cannot be decoded."""
 
-    def mend(block: Block) -> Block | None:
+    def mend(block: Block) -> Change | None:
         source = block.value("source")
         if not isinstance(source, dict) or source.get("type") != "base64":
             return None
@@ -36,14 +37,15 @@ def mend_media(messages: list[Message], notes: Notes) -> None:
             return None
         if block.type == "image" and found.startswith("image/"):
             source["media_type"] = found
-            return block.with_fields(source=_json(source))
+            said = f"the type of an image was corrected: {found}, not {declared}"
+            return block.with_fields(source=_json(source)), said
         if block.type == "document" and not found.startswith("!") and declared != "application/pdf":
             return None
         reason = found[1:] if found.startswith("!") else "the data is something else"
         return _placeholder(block, reason)
 
     for message in messages:
-        _replace_media(message, mend, notes, "media that are not what they say were mended")
+        _replace_media(message, mend, notes)
 
 
 def _kind(data: Any) -> str:
@@ -79,19 +81,18 @@ def shed_media(
     total = other_bytes + sum(len(message.to_json()) + 1 for message in messages)
     if total <= max_bytes:
         return
-    goal = max(max_bytes - _ROOM_BYTES, max_bytes // 2)
 
-    def shed(block: Block) -> Block | None:
+    def shed(block: Block) -> Change | None:
         nonlocal total
-        smaller = _placeholder(block, "the request was too large")
-        if total <= goal or len(block.raw) <= len(smaller.raw):
+        smaller, said = _placeholder(block, "the request was too large")
+        if total <= max_bytes or len(block.raw) <= len(smaller.raw):
             return None
         total -= len(block.raw) - len(smaller.raw)
-        return smaller
+        return smaller, said
 
     for message in messages:
-        if total > goal:
-            _replace_media(message, shed, notes, "media were left out to make the request fit")
+        if total > max_bytes:
+            _replace_media(message, shed, notes)
     if total > max_bytes:
         raise InputError(
             f"snapshot: the request would be larger than {max_bytes} bytes: {total}",
@@ -109,27 +110,34 @@ def media_of(message: Message) -> Iterator[Block]:
 
 
 def _replace_media(
-    message: Message, change: Callable[[Block], Block | None], notes: Notes, said: str
+    message: Message, change: Callable[[Block], Change | None], notes: Notes
 ) -> None:
     for position, block in enumerate(message.blocks):
-        changed = _changed(block, change)
+        changed, said = _changed(block, change)
         if changed is not None:
             message.blocks[position] = changed
             message.touch()
-            notes.add(said, message=message, block=block)
+        for each in said:
+            notes.add(each, message=message, block=block)
 
 
-def _changed(block: Block, change: Callable[[Block], Block | None]) -> Block | None:
+def _changed(
+    block: Block, change: Callable[[Block], Change | None]
+) -> tuple[Block | None, list[str]]:
+    """Give a block with its media changed, or None where none was, and what was done to each."""
     if block.type in _MEDIA:
-        return change(block)
+        new, said = change(block) or (None, "")
+        return new, [said] if new else []
     if not block.is_result or not _holds_media(block):
-        return None
+        return None, []
     inner = _inner(block)
-    changed = [change(each) if each.type in _MEDIA else None for each in inner]
-    if not any(changed):
-        return None
-    content = b",".join((new or old).raw for old, new in zip(inner, changed, strict=True))
-    return block.with_fields(content=b"[" + content + b"]")
+    changes = [change(each) if each.type in _MEDIA else None for each in inner]
+    said_of_all = [done[1] for done in changes if done]
+    if not said_of_all:
+        return None, []
+    pairs = zip(inner, changes, strict=True)
+    content = b",".join((done[0] if done else old).raw for old, done in pairs)
+    return block.with_fields(content=b"[" + content + b"]"), said_of_all
 
 
 def _holds_media(block: Block) -> bool:
@@ -141,13 +149,13 @@ def _inner(block: Block) -> list[Block]:
     return [Block(bytes(raw)) for raw in msgspec.json.decode(content, type=list[msgspec.Raw])]
 
 
-def _placeholder(block: Block, reason: str) -> Block:
+def _placeholder(block: Block, reason: str) -> Change:
     source = block.value("source")
     media_type = source.get("media_type") if isinstance(source, dict) else None
-    text = f"[{media_type or block.type} left out: {reason}]"
-    replaced = Block(text_block(text), index=block.index)
+    said = f"{media_type or block.type} left out: {reason}"
+    replaced = Block(text_block(f"[{said}]"), index=block.index)
     mark = block.fields().get("cache_control")
-    return replaced if mark is None else replaced.with_fields(cache_control=bytes(mark))
+    return (replaced if mark is None else replaced.with_fields(cache_control=bytes(mark))), said
 
 
 def _json(value: Any) -> bytes:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, NamedTuple
 
-from .notes import Notes
-from .shape import Block, Message
+from forkrun.snapshot.notes import Notes
+from forkrun.snapshot.shape import Block, Message
 
 MAX_MARKS = 4
 LOOKBACK_BLOCKS = 20

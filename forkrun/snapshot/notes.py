@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .shape import Block, Message
+from forkrun.snapshot.shape import Block, Message
 
 MOST_NOTES = 50
 

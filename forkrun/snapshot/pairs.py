@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 
-from ..errors import InputError
-from .notes import Notes
-from .shape import Block, Message
+from forkrun.errors import InputError
+from forkrun.snapshot.notes import Notes
+from forkrun.snapshot.shape import Block, Message
 
 PLACEHOLDER = "(This call runs in the child: the conversation was forked while it was open.)"
 INTERRUPTED = "(There is no result: the call was interrupted.)"

@@ -11,21 +11,24 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..errors import InputError
-from .images import mend_media, shed_media
-from .marks import make_room, unmark_thinking
-from .notes import Notes
-from .pairs import answer_open_calls, cut_open_calls, drop_doubles, pair_server_calls, place_results
-from .shape import Block, Message, text_block
-from .start import Repair
-from .strict import Surrogates
-
-if TYPE_CHECKING:
-    from .freeze import Dangling, Snapshot
+from forkrun.errors import InputError
+from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
+from forkrun.snapshot.images import mend_media, shed_media
+from forkrun.snapshot.marks import make_room, unmark_thinking
+from forkrun.snapshot.notes import Notes
+from forkrun.snapshot.pairs import (
+    answer_open_calls,
+    cut_open_calls,
+    drop_doubles,
+    pair_server_calls,
+    place_results,
+)
+from forkrun.snapshot.shape import Block, Message, text_block
+from forkrun.snapshot.start import Repair
+from forkrun.snapshot.strict import Surrogates
 
 NO_OUTPUT = "(no output)"
 CUT_SHORT = "(The turn ended here.)"
@@ -33,33 +36,42 @@ LOST_BEGINNING = "(The beginning of this conversation is not part of it any more
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 _OTHER = re.compile(r"[^a-zA-Z0-9_-]")
 _ROUNDS = 20
+ROOM_BYTES = 1_000_000
+"""What is kept free for the directive and for the turns that follow."""
 
 
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     """A snapshot that can be sent, what was done to it, and what a fork needs to know of it.
 
     The last message is the user's, with every call answered, where the snapshot ended in a call.
-    `free_marks`: how many more cache marks a request may carry. `prefix_sha256` names all that a
-    provider's prompt cache keys on.
+    `free_marks`: how many more cache marks a request may carry. `call_ids`: those of all calls in
+    it, which later calls must not use again. `prefix_sha256` names all that a provider's prompt
+    cache keys on.
     """
 
     snapshot: Snapshot
     repair: Repair
     free_marks: int
+    call_ids: frozenset[str]
     prefix_sha256: str
 
 
+def repaired(snapshot: Snapshot, dangling: Dangling = "placeholder") -> Repaired:
+    """Repair a snapshot once, however many forks share it."""
+    done: Repaired | None = snapshot.worked_out.get(dangling)
+    if done is None:
+        done = snapshot.worked_out[dangling] = repair(snapshot, dangling=dangling)
+    return done
+
+
 def repair(
-    snapshot: Snapshot, *, dangling: Dangling = "placeholder", max_bytes: int | None = None
+    snapshot: Snapshot, *, dangling: Dangling = "placeholder", max_bytes: int = MAX_REQUEST_BYTES
 ) -> Repaired:
     """Play the rules; raise `InputError` where a conversation cannot be mended with certainty.
 
     `dangling` says how calls that are open at the end are closed: with a constant result, or by
-    leaving out the turn that made them. `max_bytes` is the largest request body (default
-    `MAX_REQUEST_BYTES`).
+    leaving out the turn that made them. `max_bytes` is the largest request body.
     """
-    from .freeze import MAX_REQUEST_BYTES
-
     messages = snapshot.parsed()
     notes = Notes()
     mend_media(messages, notes)
@@ -71,25 +83,26 @@ def repair(
     shed_media(
         messages,
         notes,
-        max_bytes=max_bytes or MAX_REQUEST_BYTES,
+        max_bytes=max_bytes - ROOM_BYTES,
         other_bytes=sum(len(name) + len(value) + 4 for name, value in snapshot.params),
     )
     params, free_marks = make_room(dict(snapshot.params), messages, notes)
-    repaired = msgspec.structs.replace(
+    ready = msgspec.structs.replace(
         snapshot,
         params=tuple(params.items()),
         messages=tuple(message.to_json() for message in messages),
         notes=(),
     )
     return Repaired(
-        snapshot=repaired,
+        snapshot=ready,
         repair=Repair(
             strategy=dangling if closed else "none",
             tool_use_ids=tuple(closed),
             notes=(*snapshot.notes, *notes.said()),
         ),
         free_marks=free_marks,
-        prefix_sha256=_fingerprint(repaired),
+        call_ids=frozenset(b.id for m in messages for b in m.blocks if b.type.endswith("tool_use")),
+        prefix_sha256=_fingerprint(ready),
     )
 
 

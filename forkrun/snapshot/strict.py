@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from ..errors import InputError
+from forkrun.errors import InputError
 
 
 def refuse_what_is_not_json(text: str, source: str) -> None:
