@@ -17,7 +17,8 @@ import time
 import msgspec
 
 from forkrun import prompts
-from forkrun.conversation import Conversation, text_block
+from forkrun.aliases import NotOurs
+from forkrun.conversation import text_block
 from forkrun.costs import total_cost_usd
 from forkrun.errors import ChannelError, ContextExceeded, ModelError, ModelUnavailable
 from forkrun.events import (
@@ -31,6 +32,7 @@ from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit,
 from forkrun.limits import Limits
 from forkrun.models.base import Model, Reply
 from forkrun.models.retry import Retry, RetryPolicy, reply_with_retries
+from forkrun.opening import Opening
 from forkrun.protocol import (
     Alive,
     Ask,
@@ -59,16 +61,18 @@ class Broker:
         self,
         *,
         model: Model,
-        conversation: Conversation,
+        opening: Opening,
         gate: Gate,
         limits: Limits,
         deadline: float,
         record: Record,
     ) -> None:
         """`deadline` is an instant of `time.monotonic`."""
-        self.ledger = Ledger()
+        self.ledger = Ledger(call_ids=set(opening.call_ids))
         self._model = model
-        self._conversation = conversation
+        self._conversation = opening.conversation
+        self._names = opening.names
+        self._max_tokens = opening.max_tokens
         self._gate = gate
         self._limits = limits
         self._deadline = deadline
@@ -146,20 +150,29 @@ class Broker:
         if hit := await self._spending_hit():
             self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
             return None
-        admitted = []
+        admitted: list[ToolCall] = []
         for call in reading.calls:
             self._pending[call.id] = b""  # results stand in the order of the calls
             if fault := reading.faults.get(call.id):
                 self._answer(call, f"{call.name}: {fault}")
-            elif reason := await self._gate.refusal(call):
-                self._answer(call, reason)
-                self._deny(call, reason)
             else:
-                admitted.append(call)
+                await self._admit_one(call, admitted)
         return tuple(admitted) or None
 
+    async def _admit_one(self, call: ToolCall, admitted: list[ToolCall]) -> None:
+        try:
+            ours = self._names.ours_for(call)
+            reason = await self._gate.refusal(ours)
+        except NotOurs as refusal:
+            reason = str(refusal)
+        if reason is None:
+            admitted.append(ours)
+        else:
+            self._answer(call, reason)
+            self._deny(call, reason)
+
     def _after_cut(self, reading: Reading) -> Ending | None:
-        max_tokens = self._limits.max_tokens
+        max_tokens = self._max_tokens
         if reading.calls:
             self._refuse(reading.calls, prompts.CALL_CUT.format(max_tokens=max_tokens))
             return None

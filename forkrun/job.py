@@ -18,9 +18,15 @@ Network = Literal["none", "loopback", "host"]
 SandboxLevel = Literal["required", "lsm", "best-effort", "none"]
 
 
+Dangling = Literal["placeholder", "cut"]
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run of a subagent.
 
+    `snapshot`: the parent's request, as the JSON of the parameters of `messages.create`; with it
+    the run is a fork. `dangling`: how open calls at its end are closed. `break_cache`: let `model`,
+    `system` and `tools` change what is forked.
     `model`: a Claude model id, "script:FILE" or "offline". `system` replaces our system prompt,
     `append_system_prompt` follows it. `tools`: names, None for all of ours. `allow` and
     `deny`: permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of
@@ -31,6 +37,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     prompt: str
+    snapshot: msgspec.Raw | None = None
+    dangling: Dangling = "placeholder"
+    break_cache: bool = False
     model: str | None = None
     label: str | None = None
     system: str | None = None

@@ -15,7 +15,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Bounds on one run; None is no bound. Durations are in seconds, sizes in bytes.
 
     `max_turns`: replies of the model (a recovery turn that asks for the summary is not counted).
-    `max_tokens`: output tokens of one reply. `max_total_tokens`: all tokens read and written,
+    `max_tokens`: output tokens of one reply (None: 8,000,
+    or in a fork what the snapshot says). `max_total_tokens`: all tokens read and written,
     cached or not. `max_budget_usd`: the price of all tokens; refused where no price is known.
     `timeout_s`: wall clock of the run. `idle_timeout_s`: no byte from the model and no sign of
     life of a tool. `tool_timeout_s`: wall clock of a command that asks for no other.
@@ -25,7 +26,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """
 
     max_turns: int = 30
-    max_tokens: int = 8_000
+    max_tokens: int | None = None
     max_total_tokens: int | None = None
     max_budget_usd: float | None = None
     timeout_s: float = 1_800.0

@@ -91,10 +91,11 @@ class Cache(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RepairRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """How the end of a snapshot was closed."""
+    """How a snapshot was made fit to be sent; `notes` say what else was changed, in words."""
 
     strategy: str
     tool_use_ids: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class MissingLayer(msgspec.Struct, frozen=True, kw_only=True):

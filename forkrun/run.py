@@ -17,22 +17,22 @@ from typing import Any
 
 import msgspec
 
-from forkrun import prompts
 from forkrun.broker import Broker
-from forkrun.catalog import INPUTS, definitions
-from forkrun.conversation import Conversation
 from forkrun.costs import check_priced, total_cost_usd
 from forkrun.errors import ChannelError, SandboxError
 from forkrun.events import Emit, LimitEvent, ResultEvent, StartedEvent
 from forkrun.gate import CanUseTool, Gate
 from forkrun.job import Job
-from forkrun.ledger import Ending
+from forkrun.ledger import Ending, Ledger
 from forkrun.models.base import Model
+from forkrun.opening import Opening, open_conversation
 from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Fault, Ready, Start, ToolLimits
 from forkrun.record import Record
-from forkrun.result import Failure, LimitHit, Resources, Result, SandboxRecord
+from forkrun.result import Cache, Failure, LimitHit, Resources, Result, SandboxRecord
+from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
+from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
 from forkrun.supervisor import Exit, Worker
 from forkrun.text import printable
@@ -53,11 +53,14 @@ class Run:
         model: Model,
         environ: Mapping[str, str],
         emit: Emit,
+        snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
     ) -> None:
         """Raises InputError for rules that cannot be meant."""
         self.run_id = f"run_{secrets.token_hex(8)}"
         self._job = job
+        self._limits = job.limits
+        self._snapshot = snapshot
         self._model = model
         self._environ = environ
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
@@ -67,6 +70,7 @@ class Run:
         self._cancel_signal: int | None = None
         self._worker: Worker | None = None
         self._sandbox = SandboxRecord()
+        self._opening: Opening
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -89,7 +93,7 @@ class Run:
     async def result(self) -> Result:
         """Run to the end and give the result, which is also the last event."""
         job = self._job
-        if job.limits.max_budget_usd is not None:
+        if self._limits.max_budget_usd is not None:
             await check_priced(self._model.name)
         with (
             open_place(job, environ=self._environ) as place,
@@ -103,38 +107,31 @@ class Run:
         return result
 
     async def _run_in(self, place: Place, record: Record) -> Result:
-        deadline = time.monotonic() + self._job.limits.timeout_s
+        deadline = time.monotonic() + self._limits.timeout_s
+        opening = open_conversation(
+            self._job,
+            model=self._model.name,
+            workspace=place.workspace,
+            policy=self._policy,
+            snapshot=self._snapshot,
+        )
+        self._limits = msgspec.structs.replace(self._limits, max_tokens=opening.max_tokens)
+        self._opening = opening
         broker = Broker(
             model=self._model,
-            conversation=self._conversation(place),
+            opening=opening,
             gate=self._gate,
-            limits=self._job.limits,
+            limits=self._limits,
             deadline=deadline,
             record=record,
         )
-        worker = Worker(environ=place.worker_environ, grace_s=self._job.limits.grace_s)
+        worker = Worker(environ=place.worker_environ, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
             ending = await self._watched(
                 self._serve(worker, broker, place, record), broker, deadline=deadline
             )
         return await self._assemble(ending, broker, record, used=worker.exit)
-
-    def _conversation(self, place: Place) -> Conversation:
-        job = self._job
-        return Conversation.fresh(
-            model=self._model.name,
-            max_tokens=job.limits.max_tokens,
-            system=prompts.system_prompt(
-                place.workspace, replaced_by=job.system, appended=job.append_system_prompt
-            ),
-            tools=definitions(self._tools),
-            prompt=job.prompt,
-        )
-
-    @property
-    def _tools(self) -> tuple[str, ...]:
-        return tuple(INPUTS) if self._job.tools is None else self._job.tools
 
     async def _serve(self, worker: Worker, broker: Broker, place: Place, record: Record) -> Ending:
         """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
@@ -143,8 +140,8 @@ class Run:
             record.event(
                 StartedEvent,
                 model=self._model.name,
-                limits=self._job.limits,
-                tools=self._tools,
+                limits=self._limits,
+                tools=self._opening.tools,
                 sandbox=self._sandbox,
             )
             ending = await broker.serve(worker)
@@ -157,13 +154,12 @@ class Run:
             return await _crashed(worker, broker, error)
 
     async def _confine(self, worker: Worker, place: Place) -> SandboxRecord:
-        job = self._job
         await worker.send(
             Start(
                 run_id=self.run_id,
                 workspace=place.workspace,
-                tools=self._tools,
-                limits=ToolLimits(tool_timeout_s=job.limits.tool_timeout_s),
+                tools=self._opening.tools,
+                limits=ToolLimits(tool_timeout_s=self._limits.tool_timeout_s),
                 rules=self._policy.layers,
                 env=place.command_environ,
                 sandbox=place.spec,
@@ -200,7 +196,7 @@ class Run:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     def _out_of_time(self, broker: Broker, *, idle: bool) -> Ending:
-        limits = self._job.limits
+        limits = self._limits
         kind, value = ("idle", limits.idle_timeout_s) if idle else ("wall_clock", limits.timeout_s)
         limit = LimitHit(kind=kind, value=value, used=value)
         why = f"nothing was heard for {value:g} s" if idle else f"the time of {value:g} s was up"
@@ -228,16 +224,25 @@ class Run:
             model=self._model.name,
             usage=ledger.usage,
             cost_usd=await total_cost_usd(self._model.name, ledger.replies),
+            cache=self._cache_of(ledger),
+            repair=self._opening.repair,
             sandbox=self._sandbox,
             resources=Resources(
                 peak_memory_bytes=used.peak_memory_bytes if used else None,
                 cpu_s=used.cpu_s if used else None,
             ),
-            limits=self._job.limits,
+            limits=self._limits,
             duration_s=round(record.elapsed_s, 3),
             exit_signal=self._cancel_signal or (used.signal if used else None),
             error=ending.error,
         )
+
+    def _cache_of(self, ledger: Ledger) -> Cache:
+        """Say from the first reply's usage whether the forked prefix came out of the cache."""
+        if self._snapshot is None or not ledger.replies:
+            return self._opening.cache
+        verdict = cache_verdict(ledger.replies[0], prefix_tokens=prefix_tokens(self._snapshot))
+        return msgspec.structs.replace(self._opening.cache, verdict=verdict)
 
 
 async def _check_end(worker: Worker, ending: Ending) -> None:

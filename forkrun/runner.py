@@ -11,8 +11,10 @@ from forkrun.gate import CanUseTool
 from forkrun.job import Job, check
 from forkrun.models import open_model
 from forkrun.models.base import Model
+from forkrun.opening import check_fork
 from forkrun.result import Result
 from forkrun.run import Run
+from forkrun.snapshot.freeze import Snapshot
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
@@ -50,33 +52,48 @@ class Runner:
         job: Job,
         *,
         on_event: Emit | None = None,
+        snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
     ) -> Result:
         """Run one job to its end. Cancelling the awaiting task ends the whole tree.
 
         Raises ForkrunError for what cannot be started; how a started run ended is in the result.
         """
-        return await self.prepare(job, on_event=on_event, can_use_tool=can_use_tool).result()
+        run = self.prepare(job, on_event=on_event, snapshot=snapshot, can_use_tool=can_use_tool)
+        return await run.result()
 
     def prepare(
         self,
         job: Job,
         *,
         on_event: Emit | None = None,
+        snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
     ) -> Run:
-        """Check a job and give the run of it, not yet started."""
+        """Check a job and give the run of it, not yet started.
+
+        `snapshot` is the request to fork; it may stand in the job as JSON instead. `can_use_tool`
+        is asked before each call, beside the rules.
+        """
         check(job)
+        if snapshot is None and job.snapshot is not None:
+            snapshot = Snapshot.from_json(bytes(job.snapshot))
+        if snapshot is not None:
+            check_fork(job)
         return Run(
             job,
-            model=self._model_for(job),
+            snapshot=snapshot,
+            model=self._model_for(job, snapshot),
             environ=self._environ,
             emit=on_event or _nobody,
             can_use_tool=can_use_tool,
         )
 
-    def _model_for(self, job: Job) -> Model:
-        wanted = job.model or self._model or self._environ.get("FORKRUN_MODEL") or DEFAULT_MODEL
+    def _model_for(self, job: Job, snapshot: Snapshot | None) -> Model:
+        """Give the model that answers; that of a fork is its parent's, whatever the default is."""
+        of_parent = snapshot.param("model") if snapshot else None
+        default = of_parent or self._environ.get("FORKRUN_MODEL") or DEFAULT_MODEL
+        wanted = job.model or self._model or default
         if not isinstance(wanted, str):
             return wanted
         if wanted not in self._models:

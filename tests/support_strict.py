@@ -98,7 +98,9 @@ def media(block):
     except ValueError:
         yield "base64 that cannot be decoded"
         return
-    if block["type"] == "image" and not plain.startswith(STARTS.get(source["media_type"], (b"\0?",))):
+    if block["type"] == "image" and not plain.startswith(
+        STARTS.get(source["media_type"], (b"\0?",))
+    ):
         yield f"an image that is no {source['media_type']}"
 
 

@@ -57,6 +57,22 @@ def _spawn(commands: Any) -> None:
     what.add_argument("--prompt", metavar="TEXT", help="the task; - reads it from stdin")
     what.add_argument("--prompt-file", metavar="FILE", help="a file that holds the task")
     context = parser.add_argument_group("context")
+    context.add_argument(
+        "--snapshot",
+        metavar="FILE",
+        help="fork: the parent's request, JSON of the parameters of messages.create; - is stdin",
+    )
+    context.add_argument(
+        "--dangling",
+        choices=["placeholder", "cut"],
+        default="placeholder",
+        help="how a tool call that is open at the end of the snapshot is closed",
+    )
+    context.add_argument(
+        "--break-cache",
+        action="store_true",
+        help="let --model, --system and --tools change what is forked",
+    )
     context.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
     context.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
     model = parser.add_argument_group("model")
@@ -143,7 +159,10 @@ def _run_spawn(options: Any) -> int:
     from forkrun.cli.spawn import spawn
 
     return spawn(
-        job_of(options), output_format=options.output_format, verbosity=_verbosity(options)
+        job_of(options),
+        snapshot=snapshot_of(options),
+        output_format=options.output_format,
+        verbosity=_verbosity(options),
     )
 
 
@@ -176,6 +195,8 @@ def job_of(options: Any) -> Any:
     given = {field: getattr(options, flag) for flag, field in _LIMITS.items()}
     return Job(
         prompt=_prompt(options),
+        dangling=options.dangling,
+        break_cache=options.break_cache,
         model=options.model,
         label=options.label,
         system=options.system,
@@ -201,6 +222,24 @@ def _prompt(options: Any) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         raise UsageError(f"the prompt is not UTF-8, at byte {error.start}: {source}") from error
+
+
+def snapshot_of(options: Any) -> Any:
+    """Give the snapshot that `--snapshot` names, or None. Raises UsageError and InputError."""
+    if options.snapshot is None:
+        return None
+    if options.snapshot == "-":
+        if options.prompt == "-" or options.prompt_file == "-":
+            raise UsageError(
+                "the prompt and the snapshot cannot both be read from stdin",
+                hint="put one of them into a file",
+            )
+        text, source = sys.stdin.buffer.read(), "snapshot on stdin"
+    else:
+        text, source = _read(options.snapshot, "the snapshot"), options.snapshot
+    from forkrun.snapshot.freeze import Snapshot
+
+    return Snapshot.from_json(text, source=source)
 
 
 def _parent_rules(path: str | None) -> tuple[Any, ...]:

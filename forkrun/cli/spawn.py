@@ -17,6 +17,7 @@ from forkrun.events import Event
 from forkrun.job import Job
 from forkrun.result import Result
 from forkrun.runner import Runner
+from forkrun.snapshot.freeze import Snapshot
 
 READER_GONE = 128 + signal.SIGPIPE
 
@@ -27,7 +28,7 @@ OUTPUTS: dict[str, type[Output]] = {
 }
 
 
-def spawn(job: Job, *, output_format: str, verbosity: int) -> int:
+def spawn(job: Job, *, output_format: str, verbosity: int, snapshot: Snapshot | None = None) -> int:
     """Run a job, print what the format asks for, and give the exit code."""
     output = OUTPUTS[output_format]()
     with Progress(verbosity=verbosity) as progress:
@@ -36,7 +37,7 @@ def spawn(job: Job, *, output_format: str, verbosity: int) -> int:
             progress.show(event)
             output.take(event)
 
-        result = asyncio.run(_run(job, on_event, progress))
+        result = asyncio.run(_run(job, snapshot, on_event, progress))
     if verbosity >= 0 or result.stop_reason != "completed":
         _explain(result, verbosity=verbosity)
     return READER_GONE if output.reader_gone else result.exit_code
@@ -51,10 +52,10 @@ def execute(text: bytes) -> int:
     return spawn(job, output_format="json", verbosity=-1)
 
 
-async def _run(job: Job, on_event: Any, progress: Progress) -> Result:
+async def _run(job: Job, snapshot: Snapshot | None, on_event: Any, progress: Progress) -> Result:
     loop = asyncio.get_running_loop()
     async with Runner() as runner:
-        run = runner.prepare(job, on_event=on_event)
+        run = runner.prepare(job, snapshot=snapshot, on_event=on_event)
         for notice in run.notices:
             progress.say(notice)
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -1,0 +1,130 @@
+"""How the conversation of a run begins: with a prompt alone, or as the fork of a frozen request.
+
+A fork begins with the very bytes of the parent's request, so nothing that stands in them (system
+prompt, tools, model) may be changed by a flag, unless the caller gives the prompt cache up.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forkrun import prompts
+from forkrun.aliases import Names
+from forkrun.catalog import INPUTS, definitions
+from forkrun.conversation import Conversation
+from forkrun.errors import UsageError
+from forkrun.job import Job
+from forkrun.policy import Policy
+from forkrun.result import Cache, RepairRecord
+from forkrun.snapshot.fork import fork
+from forkrun.snapshot.freeze import Snapshot
+
+DEFAULT_MAX_TOKENS = 8_000
+UNCACHED_MODELS = ("offline", "script:")
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation that waits for its first reply.
+
+    `max_tokens`: output tokens of one reply. `tools`: the names that our tools run under, for the
+    child. `names`: how the model may call them. `call_ids`: those of the parent's calls.
+    """
+
+    conversation: Conversation
+    max_tokens: int
+    tools: tuple[str, ...]
+    names: Names
+    call_ids: frozenset[str] = frozenset()
+    cache: Cache = Cache()
+    repair: RepairRecord | None = None
+
+
+def open_conversation(
+    job: Job, *, model: str, workspace: str, policy: Policy, snapshot: Snapshot | None
+) -> Opening:
+    """Begin the conversation of a job. Raises InputError for a snapshot that cannot be repaired."""
+    if snapshot is not None:
+        return _forked(job, snapshot, model=model, workspace=workspace, policy=policy)
+    tools = tuple(INPUTS) if job.tools is None else job.tools
+    max_tokens = job.limits.max_tokens or DEFAULT_MAX_TOKENS
+    conversation = Conversation.fresh(
+        model=model,
+        max_tokens=max_tokens,
+        system=prompts.system_prompt(
+            workspace, replaced_by=job.system, appended=job.append_system_prompt
+        ),
+        tools=definitions(tools),
+        prompt=job.prompt,
+    )
+    return Opening(
+        conversation=conversation, max_tokens=max_tokens, tools=tools, names=Names.ours(tools)
+    )
+
+
+def check_fork(job: Job) -> None:
+    """Raise UsageError for what a fork must not change, with the reason."""
+    changed = {
+        "--system": job.system is not None,
+        "--tools": job.tools is not None,
+        "--model": job.model is not None and not job.model.startswith(UNCACHED_MODELS),
+    }
+    for flag, is_given in changed.items():
+        if is_given and not job.break_cache:
+            raise UsageError(
+                f"{flag} would change the request that is forked, so its prompt cache would miss",
+                hint="leave it out, restrict the fork with --allow, or add --break-cache",
+            )
+
+
+def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
+    start = fork(
+        _changed(job, snapshot, model=model),
+        job.prompt,
+        dangling=job.dangling,
+        persona=job.append_system_prompt,
+        restrictions=restrictions_in_words(policy),
+        workspace=workspace,
+    )
+    max_tokens = job.limits.max_tokens or snapshot.param("max_tokens") or DEFAULT_MAX_TOKENS
+    params = start.params | {"max_tokens": msgspec.Raw(msgspec.json.encode(max_tokens))}
+    params.setdefault("model", msgspec.Raw(msgspec.json.encode(model)))
+    start = msgspec.structs.replace(start, params=params)
+    return Opening(
+        conversation=Conversation.fork(start),
+        max_tokens=max_tokens,
+        tools=tuple(INPUTS),
+        names=Names.of_parent(msgspec.json.decode(params.get("tools", b"[]"))),
+        call_ids=start.call_ids,
+        cache=Cache(verdict="unknown", prefix_sha256=start.prefix_sha256),
+        repair=RepairRecord(
+            strategy=start.repair.strategy,
+            tool_use_ids=start.repair.tool_use_ids,
+            notes=start.repair.notes,
+        ),
+    )
+
+
+def _changed(job: Job, snapshot: Snapshot, *, model: str) -> Snapshot:
+    """Give the snapshot with what `--break-cache` lets a job change."""
+    if not job.break_cache:
+        return snapshot
+    changes: dict[str, object] = {"model": model}
+    if job.system is not None:
+        changes["system"] = job.system
+    if job.tools is not None:
+        changes["tools"] = definitions(job.tools)
+    encoded = {name: msgspec.json.encode(value) for name, value in changes.items()}
+    return msgspec.structs.replace(
+        snapshot, params=tuple((dict(snapshot.params) | encoded).items())
+    )
+
+
+def restrictions_in_words(policy: Policy) -> str | None:
+    """Say for the model which calls its rules allow and forbid; None where there are no rules."""
+    lines = []
+    for rules in policy.layers:
+        if rules.allow:
+            lines.append("allowed: " + ", ".join(rules.allow))
+        if rules.deny or rules.ask:
+            lines.append("never: " + ", ".join((*rules.deny, *rules.ask)))
+    return "\n".join(lines) or None
