@@ -14,9 +14,7 @@ SUMMARY_NOW = (
     "Write your final summary now, in words and without tool calls: what you found, what you did, "
     "and what is left undone."
 )
-BOUND_REACHED = (
-    "This run has reached its bound ({bound}). No call will run any more. " + SUMMARY_NOW
-)
+BOUND_REACHED = "This run has reached its bound: {bound}. No call will run now. " + SUMMARY_NOW
 BLANK_REPLY = "Your last reply held no text. " + SUMMARY_NOW
 REPLY_CUT = (
     "Your reply was cut off at {max_tokens} output tokens. Write it again, complete and shorter."
