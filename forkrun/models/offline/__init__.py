@@ -6,7 +6,8 @@ a conversation and asked for notes, it picks out what was decided, touched, run 
 
     history   what has been said, read from the request
     search    which calls to make next
-    topics    what people ask about a project, in words to search for
+    words     the words of the task, and which topics they are about
+    topics    what people ask about a project, as patterns to search for
     answer    the lines found, and a sentence before them
     notes     what a conversation holds, and how it gets into a file
 
@@ -45,18 +46,13 @@ class OfflineModel:
         history = read_history(request)
         step = note_down(history) if wants_notes(history) else _research(history)
         if isinstance(step, str):
-            step = _shortened(step, limit=history.max_tokens * CHARACTERS_PER_TOKEN)
-            content = (_text_block(step),)
-        else:
-            content = tuple(_call_blocks(step, place=len(request.messages)))
-        for piece in re.findall(r"\s*(?:\S+\s*){1,8}|\s+", step if isinstance(step, str) else ""):
-            heard(piece)
-        return Reply(
-            content=content,
-            stop_reason="end_turn" if isinstance(step, str) else "tool_use",
-            usage=_estimate(request, content),
-            model=self.name,
-        )
+            text = _shortened(step, limit=history.max_tokens * CHARACTERS_PER_TOKEN)
+            for piece in re.findall(r"\s*(?:\S+\s*){1,8}", text):
+                heard(piece)
+            return _reply(request, [_text_block(text)], stop_reason="end_turn")
+        heard(None)
+        blocks = list(_call_blocks(step, place=len(request.messages)))
+        return _reply(request, blocks, stop_reason="tool_use")
 
     async def close(self) -> None:
         """Hold nothing, give nothing back."""
@@ -80,18 +76,17 @@ def _text_block(text: str) -> bytes:
 
 
 def _call_blocks(calls: Calls, *, place: int) -> Iterator[bytes]:
-    """Give the calls as blocks; their ids differ from all others, since each message has a place."""
+    """Give the calls as blocks, with ids that differ from those of every other message."""
     for position, (name, arguments) in enumerate(calls):
         call_id = f"toolu_offline_{place}_{position}"
         block = {"type": "tool_use", "id": call_id, "name": name, "input": arguments}
         yield msgspec.json.encode(block)
 
 
-def _estimate(request: Request, content: tuple[bytes, ...]) -> Usage:
-    """Give about the tokens that a language model would have counted."""
-    read = sum(map(len, request.parts()))
-    written = sum(map(len, content))
-    return Usage(
-        input_tokens=read // CHARACTERS_PER_TOKEN,
-        output_tokens=-(-written // CHARACTERS_PER_TOKEN),
+def _reply(request: Request, blocks: list[bytes], *, stop_reason: str) -> Reply:
+    """Give the reply, with about the tokens that a language model would have counted."""
+    usage = Usage(
+        input_tokens=-(-sum(map(len, request.parts())) // CHARACTERS_PER_TOKEN),
+        output_tokens=-(-sum(map(len, blocks)) // CHARACTERS_PER_TOKEN),
     )
+    return Reply(content=tuple(blocks), stop_reason=stop_reason, usage=usage, model="offline")

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from .evidence import Line, Question, defines, found_files, found_lines, in_scope, question_of
 from .history import History, Said
-from .topics import Topic, stem
+from .topics import Topic
+from .words import stem
 
 MOST_LINES = 12
 MOST_NAMES = 3
@@ -92,7 +93,7 @@ def _shown(lines: Sequence[Line]) -> list[Line]:
     chosen: list[Line] = []
     for line in lines:
         of_file = sum(other.path == line.path for other in chosen)
-        if of_file < MOST_LINES // 2 and line.rank <= lines[0].rank / 2:
+        if of_file < MOST_LINES // 2 and line.rank <= 0.6 * lines[0].rank:
             chosen.append(line)
         if len(chosen) == MOST_LINES:
             break
@@ -105,7 +106,7 @@ def _quotes(said: Sequence[Said], question: Question) -> str:
     wanted = {stem(word) for word in question.words} | set(question.names)
     found = []
     for text in reversed([line for each in said for line in each.text.splitlines()]):
-        words = {stem(word) for word in re.findall(r"[A-Za-z]{2,}", text)} | set(text.split())
+        words = {stem(word) for word in re.findall(r"[^\W\d_]{2,}", text)} | set(text.split())
         if len(wanted & words) >= max(1, len(wanted) // 2):
             found.append(f"- {_clipped(text)}")
     return "From the conversation:\n" + "\n".join(found[:4]) if found else ""

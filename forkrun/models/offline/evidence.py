@@ -9,12 +9,14 @@ from fnmatch import fnmatch
 import msgspec
 
 from .history import Call, History
-from .topics import MANIFESTS, Topic, stem, topics_of, words_of
+from .topics import MANIFESTS, Topic
+from .words import STOP_WORDS, stem, topics_of, words_of
 
 _HIT = re.compile(r"(?:\./)?([^:\n]+):(\d+):(.*)")
 _NUMBERED = re.compile(r" *(\d+)\t(.*)")
 _IN_TICKS = re.compile(r"`([^`\n]+)`")
 _COMPOUND = re.compile(r"\b(?:\w+(?:_\w+)+|[a-z]+(?:[A-Z]\w+)+|(?:[A-Z][a-z0-9]+){2,})\b")
+_CALLED = re.compile(r"\b(?:class|function|method|struct|constant|variable) (\w+)")
 _PATH = re.compile(
     r"(?<![\w/.-])(?:[\w.-]+/)*[\w-]*\.?[\w-]+\.[A-Za-z]\w{0,5}\b|(?:[\w.-]+/)+[\w.-]+"
 )
@@ -22,12 +24,14 @@ _DEFINES = (
     r"\b(?:def|class|func|function|fn|struct|enum|trait|interface|type|const|let|var|module)\s+"
 )
 _GENERATED = (
-    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*", "*.ipynb",
-    "go.sum", "*.csv", "*.jsonl",
+    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*",
+    "*.ipynb", "go.sum", "*.csv", "*.jsonl",
 )  # fmt: skip
 _ASIDE = re.compile(
     r"(?:^|/)(?:tests?|testing|fixtures?|examples?|docs?|benchmarks?|vendor|third_party)/"
 )
+_IS_PATTERN = re.compile(r"\\[bsdw]|\(\?[:i]")  # a pattern is not a fact
+_THIS_FILE = 8.0
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +58,8 @@ def question_of(task: str) -> Question:
     paths = [
         path for path in _PATH.findall(task) if not re.fullmatch(r"[\d.]+|[ei]\.[ge]\.?", path)
     ]
-    names = [name for name in (*quoted, *_COMPOUND.findall(task)) if name not in paths]
+    called = [name for name in _CALLED.findall(task) if stem(name) not in STOP_WORDS]
+    names = [n for n in (*quoted, *_COMPOUND.findall(task), *called) if n not in paths]
     rest = re.sub("|".join(map(re.escape, (*paths, *names))) or "$^", " ", task)
     return Question(
         topics=tuple(topics_of(rest)),
@@ -65,13 +70,15 @@ def question_of(task: str) -> Question:
 
 
 def found_lines(history: History, question: Question) -> list[Line]:
-    """Give every line that was found and says something, the one that says most first, each once."""
+    """Give the lines that were found and say something, what says most first, each once."""
     rows = {(path, number): text for path, number, text in _rows(history.tried) if text.strip()}
     lines = (
         Line(-weight_of(path, text, question), path, number, text)
         for (path, number), text in rows.items()
     )
-    return sorted(line for line in lines if line.rank < 0)
+    telling = sorted(line for line in lines if line.rank < 0)
+    in_named = [line for line in telling if _named(line.path, question) >= _THIS_FILE]
+    return in_named or telling
 
 
 def found_files(history: History, question: Question) -> list[str]:
@@ -107,10 +114,14 @@ def weight_of(path: str, text: str, question: Question) -> float:
     for place, topic in enumerate(question.topics):
         if in_scope(topic, path) and re.search(topic.pattern, text):
             named = any(re.search(p, text, re.IGNORECASE) for p in topic.names.values())
-            says += (4.0 + 2.0 * named) / (1 + place)
-    stems = {stem(word) for word in re.findall(r"[A-Za-z]{2,}", text)}
+            says += (6.0 if named else 1.0 if topic.names else 4.0) / (1 + place)
+    stems = {stem(word) for word in re.findall(r"[^\W\d_]{2,}", text)}
     words = sum(stem(word) in stems for word in question.words)
     says += 1.5 * min(words, 4) * (0.5 + words / max(len(question.words), 1))
+    if _named(path, question) >= _THIS_FILE and re.match("#+ ", text):
+        says += 1.0
+    if _IS_PATTERN.search(text):
+        says /= 4
     return says and max(says + _place_weight(path, question) + _named(path, question), 0.1)
 
 
@@ -141,7 +152,7 @@ def _place_weight(path: str, question: Question) -> float:
         weight -= 4.0
     elif any(matches(topic.files, path) for topic in question.topics[:1]):
         weight += 2.0
-    if matches(f"{{{MANIFESTS}}}", path):
+    if question.topics and matches(f"{{{MANIFESTS}}}", path):
         weight += 1.5
     if _ASIDE.search(path):
         weight -= 2.0
@@ -151,6 +162,6 @@ def _place_weight(path: str, question: Question) -> float:
 def _named(path: str, question: Question) -> float:
     """Weigh a path by what of it the task names."""
     if any(path == named or path.endswith(f"/{named}") for named in question.paths):
-        return 8.0
-    parts = {stem(part) for part in re.findall(r"[A-Za-z]{2,}", path)}
+        return _THIS_FILE
+    parts = {stem(part) for part in re.findall(r"[^\W\d_]{2,}", path)}
     return 1.0 * sum(stem(word) in parts for word in question.words)

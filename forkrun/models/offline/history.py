@@ -1,4 +1,4 @@
-"""What has been said, read from the bytes of a request: the task, what came before, what was tried."""
+"""What has been said, read from a request: the task, what came before it, what was tried for it."""
 
 from __future__ import annotations
 

@@ -20,12 +20,12 @@ _FILE = re.compile(
 )
 _WRITES = re.compile(r"(?i)write|edit|create|patch|replace|insert|delete|remove")
 _DECIDED = re.compile(
-    r"(?i)\b(?:decid\w+|decision|agreed|chose\w*|we(?:'ll| will| should| use)|let's|instead of|prefer\w*"
-    r"|settled|must|always|never|rule|going with|don't|do not)\b"
+    r"(?i)\b(?:decid\w+|decision|agreed|chose\w*|we(?:'ll| will| should| use)|let's|instead of|"
+    r"prefer\w*|settled|must|always|never|rule|going with|don't|do not)\b"
 )
 _OPEN = re.compile(
-    r"(?i)\b(?:todo|fixme|open (?:point|question|issue)s?|remain\w*|still|next(?: step)?|not yet|later"
-    r"|unresolved|blocked|missing|follow.?up|unclear)\b|\?\s*$"
+    r"(?i)\b(?:todo|fixme|open (?:point|question|issue)s?|remain\w*|still|next(?: step)?|not yet"
+    r"|later|unresolved|blocked|missing|follow.?up|unclear)\b|\?\s*$"
 )
 _SENTENCE = re.compile(r"(?<=[.!?])\s+(?=[A-Z`\"'(-])|\n+")
 _LAST_LINES = 6
@@ -126,7 +126,7 @@ def _rows(read: Call | None) -> list[str] | None:
 
 
 def _unique_end(rows: Sequence[str]) -> str:
-    """Give the fewest last lines, from the last that is not blank, that stand only once in the file."""
+    """Give the fewest lines of the end, blank ones aside, that stand only once in the file."""
     text = "\n".join(rows).rstrip()
     lines = text.split("\n")
     for count in range(1, len(lines) + 1):

@@ -7,7 +7,8 @@ import shlex
 
 from .evidence import Question, found_files, found_lines, question_of
 from .history import Calls, History
-from .topics import SOURCES, stem
+from .topics import SOURCES
+from .words import stem
 
 MOST_FILES = 4
 _LINES_READ = 300
@@ -77,17 +78,19 @@ def _of_words(question: Question) -> str:
 
 
 def _glob(history: History, pattern: str) -> list[_Call]:
-    return [("glob", {"pattern": pattern})] if "glob" in history.tools else []
+    arguments: dict[str, str | int] = {"pattern": pattern}
+    return [("glob", arguments)] if "glob" in history.tools else []
 
 
 def _grep(history: History, pattern: str, glob: str | None = None) -> list[_Call]:
     """Search with grep, or with bash where that is all there is."""
     if "grep" in history.tools:
-        return [("grep", {"pattern": pattern} | ({"glob": glob} if glob else {}))]
+        only: dict[str, str | int] = {"glob": glob} if glob else {}
+        return [("grep", {"pattern": pattern, **only})]
     if "bash" not in history.tools:
         return []
     command = f"grep -rnIP --exclude-dir=.git -e {shlex.quote(pattern)} . | head -n 300"
-    return [("bash", {"command": command})]
+    return [("bash", dict[str, str | int](command=command))]
 
 
 def _untried(calls: list[_Call], history: History) -> Calls:

@@ -5,8 +5,6 @@ Patterns are regular expressions that ripgrep and Python read alike; they ignore
 
 from __future__ import annotations
 
-import re
-
 import msgspec
 
 
@@ -37,6 +35,10 @@ SETTINGS = f"**/{{{MANIFESTS}}}"
 SOURCES = (
     "*.{py,js,ts,jsx,tsx,mjs,go,rs,java,kt,rb,php,cs,c,cc,cpp,h,swift,ex,sh,yml,yaml,toml,env}"
 )
+
+
+def _words(names: str) -> dict[str, str]:
+    return {name: rf"\b{name}\b" for name in names.split()}
 
 
 def _any(names: dict[str, str]) -> str:
@@ -78,21 +80,15 @@ _LICENSES = {
     "ISC": r"\bISC\b",
     "Unlicense": r"\bunlicense\b",
 }
-_LINTERS = {
-    name: rf"\b{name}\b"
-    for name in (
-        "ruff flake8 pylint black isort eslint prettier biome stylelint clippy rustfmt gofmt "
-        "golangci-lint rubocop ktlint clang-format clang-tidy shellcheck pre-commit"
-    ).split()
-}
-_TYPES = {name: rf"\b{name}\b" for name in "mypy pyright pyre pytype typescript sorbet".split()}
-_BUILDERS = {
-    name: rf"\b{name}\b"
-    for name in (
-        "setuptools hatchling poetry-core flit_core maturin scikit-build-core pdm-backend uv_build "
-        "vite webpack rollup esbuild parcel turbo cmake meson bazel gradle maven cargo tsc"
-    ).split()
-}
+_LINTERS = _words(
+    "ruff flake8 pylint black isort eslint prettier biome stylelint clippy rustfmt gofmt "
+    "golangci-lint rubocop ktlint clang-format clang-tidy shellcheck pre-commit"
+)
+_TYPES = _words("mypy pyright pyre pytype typescript sorbet")
+_BUILDERS = _words(
+    "setuptools hatchling poetry-core flit_core maturin scikit-build-core pdm-backend uv_build "
+    "vite webpack rollup esbuild parcel turbo cmake meson bazel gradle maven cargo tsc"
+)
 _DATABASES = {
     "PostgreSQL": r"\bpostgres\w*|\bpsycopg\w*|\basyncpg\b",
     "SQLite": r"\b\w*sqlite\w*",
@@ -145,29 +141,34 @@ TOPICS = (
         files=f"**/{{{MANIFESTS},__init__.py,_version.py,VERSION}}",
         pattern=r"(?i)^ *[\"']?(__)?version(__)?[\"']? *[:=]|^ *<version>|^\d+\.\d+",
         names={
-            "": r"^ *[\"']?(?:__)?version(?:__)?[\"']? *[:=] *[\"']([^\"']+)|^ *<version>([^<]+)|^(\d+\.\d[\w.]*)$"
+            "": r"^ *[\"']?(?:__)?version(?:__)?[\"']? *[:=] *[\"']([^\"']+)|^ *<version>([^<]+)"
+            r"|^(\d+\.\d[\w.]*)$"
         },
         sentence="The version is {what} ({where}).",
     ),
     Topic(
         words="python node interpreter minimum runtime",
         files=f"**/{{{MANIFESTS},.python-version,.nvmrc,.node-version}}",
-        pattern=r"(?i)requires-python|python_requires|\"node\" *:|rust-version|^go \d|^v?\d+[\d.]*$",
+        pattern=r"(?i)requires-python|python_requires|\"node\" *:|rust-version|^go \d|"
+        r"^v?\d+[\d.]*$",
         names={
-            "": r"(?:requires-python|python_requires|\"node\"|rust-version) *[:=] *[\"']([^\"']+)|^go (\d\S*)"
+            "": r"(?:requires-python|python_requires|\"node\"|rust-version) *[:=] *[\"']([^\"']+)"
+            r"|^go (\d\S*)|^v?(\d+[\d.]*)$"
         },
         sentence="It requires {what} ({where}).",
     ),
     Topic(
         words="depend dependency library package requirement",
         files=SETTINGS,
-        pattern=r"(?i)dependenc|install_requires|^require\b|^ *[\"'][a-z0-9@/_.-]+[\"']? *([:,]|[<>=~^]=?)",
+        pattern=r"(?i)dependenc|install_requires|^require\b|"
+        r"^ *[\"'][a-z0-9@/_.-]+[\"']? *([:,]|[<>=~^]=?)",
         sentence="The dependencies are declared in {where}.",
     ),
     Topic(
         words="entry main command cli start executable binary launch",
         files=f"**/{{{MANIFESTS},__main__.py,main.*,cli.py,index.js}}",
-        pattern=r"(?i)\[project\.scripts\]|console_scripts|\"(bin|main|start)\" *:|\[\[bin\]\]|__main__|"
+        pattern=r"(?i)\[project\.scripts\]|console_scripts|\"(bin|main|start)\" *:|\[\[bin\]\]|"
+        r"__main__|"
         r"\bfn main\(|\bfunc main\(|\bdef main\(|^\w[\w-]* *= *\"[\w.]+:\w+\"",
         names={"": r"^(\w[\w-]* *= *\"[\w.]+:\w+\")|\"(?:bin|main|start)\" *: *(\"[^\"]+\")"},
         sentence="It is started by {what} ({where}).",
@@ -197,13 +198,15 @@ TOPICS = (
         words="ci pipeline workflow continuous action",
         files="**/{.github/workflows/*,.gitlab-ci.yml,.circleci/config.yml,Jenkinsfile,azure-pipelines.yml,"
         ".travis.yml,.ci/*}",
-        pattern=r"(?i)^ *(-? *run|on|name|jobs|script|stages|image) *:|^[\w./ -]*(test|check|lint|build)\b",
+        pattern=r"(?i)^ *(-? *run|on|name|jobs|script|stages|image) *:|"
+        r"^[\w./ -]*(test|check|lint|build)\b",
         sentence="Continuous integration is described in {where}.",
     ),
     Topic(
         words="port listen host bind server",
         files=f"**/{{{MANIFESTS},Dockerfile*,docker-compose*,compose.y*ml,.env*,*.yml,*.yaml}}",
-        pattern=r"(?i)\bport\b[\"']?\)? *([:=,(]|\|\|) *[\"']?\d|\bEXPOSE +\d|\.listen\(|--port\b|\blisten\w*\b.*:\d{2,5}",
+        pattern=r"(?i)\bport\b[\"']?\)? *([:=,(]|\|\|) *[\"']?\d|\bEXPOSE +\d|\.listen\(|--port\b|"
+        r"\blisten\w*\b.*:\d{2,5}",
         names={"": r"(?i:port\b\D{0,24}?|EXPOSE +|\.listen\( *|--port[ =]+|:)(\d{2,5})\b"},
         sentence="The port is {what} ({where}).",
         everywhere=True,
@@ -240,55 +243,8 @@ TOPICS = (
     Topic(
         words="project about purpose description overview readme repository repo",
         files=f"**/{{README*,{MANIFESTS}}}",
-        pattern=r"(?i)^ *[\"']?description[\"']? *[:=]|^# \S",
+        pattern=r"(?i)^ *[\"']?description[\"']? *[:=]|^# [^.]*$",
         names={"": r"^ *[\"']?description[\"']? *[:=] *[\"']([^\"]+)[\"']"},
         sentence="It says of itself: {what} ({where})",
     ),
 )
-
-STOP_WORDS = frozenset(
-    """a about all also am an and any are as at be been being but by can could did do doe done each
-    either every find for from get give had ha have he her here him hi how i if in into is it its
-    just know let like list look make many may me might more most much my name need no not of on one
-    or other our out over please read say see shall she should show so some such tell than that the
-    their them then there these they thi this those to too us use used using very want wa we were
-    what when where which while who whom whose why will with work would you your codebase code repo
-    repository project file explain describ summar summari answer question""".split()
-)
-
-
-def stem(word: str) -> str:
-    """Take the endings off an English word, so that what belongs together becomes the same."""
-    word = word.lower()
-    for ending, instead in (
-        ("ies", "y"),
-        ("ing", ""),
-        ("ed", ""),
-        ("es", ""),
-        ("s", ""),
-        ("e", ""),
-    ):
-        if word.endswith(ending) and len(word) - len(ending) >= 3 and not word.endswith("ss"):
-            return word[: -len(ending)] + instead
-    return word
-
-
-def words_of(text: str) -> list[str]:
-    """Give the words of a text that are worth searching for, each once, in their order."""
-    found = re.findall(r"[A-Za-z][A-Za-z0-9_]*(?:[-.][A-Za-z0-9_]+)*", text)
-    worth = [w for w in found if stem(w) not in STOP_WORDS and w.lower() not in STOP_WORDS]
-    return list(dict.fromkeys(w for w in worth if len(w) > 1))
-
-
-def topics_of(text: str) -> list[Topic]:
-    """Give the topics that a question is about, the nearest first, at most two."""
-    stems = [stem(word) for word in re.findall(r"[A-Za-z]+", text)]
-    scored = []
-    for topic in TOPICS:
-        hits = sum(stems.count(stem(word)) for word in topic.words.split())
-        if hits:
-            scored.append((hits, topic))
-    if len(scored) > 1 and "about" not in stems:
-        scored = [pair for pair in scored if pair[1] is not TOPICS[-1]] or scored
-    scored.sort(key=lambda pair: -pair[0])
-    return [topic for _, topic in scored[:2]]
