@@ -50,13 +50,12 @@ class Call:
     def hear(self, pieces: list[str | None]) -> None:
         self._tell(self._pass_on, pieces)
 
-    def finish(self, reply: Reply) -> None:
-        self._release()
-        self._tell(self._settle, reply)
-
-    def fail(self, error: Exception) -> None:
-        self._release()
-        self._tell(self._settle, error)
+    def settle(self, outcome: Reply | Exception) -> None:
+        """End the call with a reply or an error."""
+        with self._lock:
+            self._is_over = True
+            self._sock = None
+        self._tell(self._set, outcome)
 
     def abort(self) -> None:
         """End the call: on the event loop, when nobody waits for it any more."""
@@ -66,11 +65,6 @@ class Call:
             if self._sock is not None:
                 _shut_down(self._sock)
                 self._sock = None
-
-    def _release(self) -> None:
-        with self._lock:
-            self._is_over = True
-            self._sock = None
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
@@ -85,14 +79,14 @@ class Call:
             self._timer.cancel()
 
     def _give_up(self, to: str) -> None:
-        self._settle(ModelUnavailable(f"no connection to {to} within {CONNECT_S:.0f} s"))
+        self._set(ModelUnavailable(f"no connection to {to} within {CONNECT_S:.0f} s"))
 
     def _pass_on(self, pieces: list[str | None]) -> None:
         if not self.outcome.done():
             for piece in pieces:
                 self._heard(piece)
 
-    def _settle(self, outcome: Reply | Exception) -> None:
+    def _set(self, outcome: Reply | Exception) -> None:
         if self.outcome.done():
             return
         if isinstance(outcome, Exception):

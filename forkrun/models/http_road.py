@@ -32,7 +32,7 @@ MAX_CALLS = 1000
 MAX_ERROR_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
 _KEEP_S = 30.0
-_DRAIN_S = 1.0
+_DRAIN_S = 0.1
 _CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -104,7 +104,7 @@ class HttpModel:
                 line.close()
                 raise
         except Exception as error:  # noqa: BLE001 - it is handed to the task that waits
-            call.fail(self._explained(error))
+            call.settle(self._explained(error))
 
     def _exchange(self, call: Call, line: http.client.HTTPConnection) -> None:
         broken = self._send(call.request, line)
@@ -115,12 +115,14 @@ class HttpModel:
         headers = {name.lower(): value for name, value in response.getheaders()}
         if response.status == 200:
             self._check_kind(headers)
-            call.finish(self._stream(call, response, headers))
-            self._keep(line, response, rest_bytes=_PIECE_BYTES)
+            outcome: Reply | Exception = self._stream(call, response, headers)
         else:
             body = response.read(MAX_ERROR_BYTES)
-            call.fail(self._refusal(response.status, headers=headers, body=body))
-            self._keep(line, response, rest_bytes=0)
+            outcome = self._explained(self._refusal(response.status, headers=headers, body=body))
+        # First the connection, then the outcome: the next request may follow at once.
+        call.hold(None)
+        self._keep(line, response)
+        call.settle(outcome)
 
     def _send(self, request: Request, line: http.client.HTTPConnection) -> OSError | None:
         """Send a request; give the error where the server stopped reading: it may have answered."""
@@ -189,24 +191,18 @@ class HttpModel:
         line.sock = _connected(self._server, call=call, tls=self._tls)
         return line
 
-    def _keep(
-        self,
-        line: http.client.HTTPConnection,
-        response: http.client.HTTPResponse,
-        *,
-        rest_bytes: int,
-    ) -> None:
-        """Read to the end of an answer, if that is near, and keep the connection."""
+    def _keep(self, line: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+        """Keep the connection where its answer is at its end, or very nearly so."""
         try:
-            if rest_bytes and line.sock is not None and not response.isclosed():
+            if line.sock is not None and not response.isclosed():
                 line.sock.settimeout(_DRAIN_S)
-                response.read(rest_bytes)
-            if response.isclosed() and line.sock is not None:
+                response.read(_PIECE_BYTES)
+            if line.sock is not None and response.isclosed():
                 line.sock.settimeout(SILENCE_S)
                 self._lines.give(line)
                 return
         except (OSError, http.client.HTTPException):
-            pass  # the reply is whole; only the connection is lost
+            pass  # the answer is here; only the connection is lost
         response.close()
         line.close()
 

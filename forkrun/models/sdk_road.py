@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _PATH = "/v1/messages"
 MAX_CALLS = 100
+_DRAIN_S = 0.1
 
 
 def make_client(access: Access, *, is_open: bool) -> Any:
@@ -105,16 +106,15 @@ class SdkModel:
         try:
             stream = await self._client.post(_PATH, **_options(self._client, request))
             reading = _Reading(self._name, stream=stream)
-            try:
-                async for piece in _aiter(stream, is_raw=_is_raw(self._client)):
+            async with contextlib.aclosing(_pieces(stream, is_raw=_is_raw(self._client))) as pieces:
+                async for piece in pieces:
                     for text in reading.take(piece):
                         heard(text)
                     if reading.is_complete:
+                        await _drain(pieces)
                         break
-                return reading.reply()
-            finally:
-                await stream.close()
-        except (ModelError, asyncio.CancelledError):
+            return reading.reply()
+        except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a client of the caller's may raise anything
             raise self._explained(error, has_begun=reading is not None) from None
@@ -131,14 +131,15 @@ class SdkModel:
                     call.hear(list(reading.take(piece)))
                     if reading.is_complete:
                         break
-                call.finish(reading.reply())
-        except ModelError as error:
-            call.fail(error)
+                reply = reading.reply()
+            call.settle(reply)
         except Exception as error:  # noqa: BLE001 - it is handed to the task that waits
-            call.fail(self._explained(error, has_begun=reading is not None))
+            call.settle(self._explained(error, has_begun=reading is not None))
 
     def _explained(self, error: Exception, *, has_begun: bool) -> ModelError:
-        explained = _model_error(error, has_begun=has_begun)
+        explained = error
+        if not isinstance(explained, ModelError):
+            explained = _model_error(error, has_begun=has_begun)
         explained.args = (without(self._secrets, text=str(explained)),)
         return explained
 
@@ -194,8 +195,21 @@ def _is_raw(client: Any) -> bool:
     return type(client) in (anthropic.Anthropic, anthropic.AsyncAnthropic) and not client.middleware
 
 
-def _aiter(stream: Any, *, is_raw: bool) -> AsyncIterator[Any]:
-    return stream.response.aiter_bytes() if is_raw else aiter(stream)
+async def _pieces(stream: Any, *, is_raw: bool) -> AsyncGenerator[Any, None]:
+    """Give bytes or events; closes the stream when it is closed itself."""
+    try:
+        async for piece in stream.response.aiter_bytes() if is_raw else stream:
+            yield piece
+    finally:
+        await stream.close()
+
+
+async def _drain(pieces: AsyncIterator[Any]) -> None:
+    """Read on to the end, if it is near: the connection can then be used again."""
+    with contextlib.suppress(Exception):  # the reply is whole, whatever comes
+        async with asyncio.timeout(_DRAIN_S):
+            async for _ in pieces:
+                pass
 
 
 def _iter(stream: Any, *, is_raw: bool) -> Iterator[Any]:
