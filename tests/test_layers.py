@@ -42,6 +42,7 @@ THIRD_PARTY = {
     "msgspec": ("forkrun",),
     "anthropic": ("forkrun.models.anthropic",),
     "genai_prices": ("forkrun.prices",),
+    "pathspec": ("forkrun.tools.walking",),
     "psutil": ("forkrun.watchdog",),
     "rich": ("forkrun.cli",),
 }

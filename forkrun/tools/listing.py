@@ -70,7 +70,7 @@ def _split(call: GlobInput, workspace: Workspace) -> tuple[str, list[str]]:
             break
         taken = step
         parts.pop(0)
-    return workspace.resolve(taken or "."), parts
+    return workspace.resolve(taken or lead or "."), parts
 
 
 def _exists(workspace: Workspace, path: str) -> bool:
@@ -89,8 +89,9 @@ def _literal(
     except (FileNotFoundError, NotADirectoryError):
         return f"[no file matches {pattern}]"
     if stat.S_ISDIR(status.st_mode):
-        return f"{path}/\n[a directory; {path}/* gives what is in it]"
-    return path if readable(path) else f"[no file matches {pattern}]"
+        inside = "*" if path == "." else f"{one_line(path)}/*"
+        return f"{one_line(path)}/\n[a directory; {inside} gives what is in it]"
+    return one_line(path) if readable(path) else f"[no file matches {pattern}]"
 
 
 def _modified_ns(workspace: Workspace, path: str) -> int:
