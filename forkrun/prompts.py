@@ -20,8 +20,8 @@ REPLY_CUT = (
     "Your reply was cut off at {max_tokens} output tokens. Write it again, complete and shorter."
 )
 CALL_CUT = (
-    "Not run: the reply was cut off at max_tokens ({max_tokens} output tokens), so this call may be "
-    "incomplete. Make the call again, in smaller parts."
+    "Not run: the reply was cut off at max_tokens ({max_tokens} output tokens), so this call may "
+    "be incomplete. Make the call again, in smaller parts."
 )
 CALL_AT_BOUND = "Not run: the run has reached its bound ({bound})."
 CALL_WITHOUT_STOP = (

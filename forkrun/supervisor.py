@@ -26,12 +26,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-import forkrun
-import forkrun_sandbox
 from forkrun.channel import HEADER_BYTES, Decoder, encode, frame_size
 from forkrun.errors import ChannelError, ForkrunError
 from forkrun.limits import MAX_SUMMARY_BYTES
 from forkrun.protocol import Message, ToParent
+from forkrun_sandbox import spec as sandbox_spec
 
 STDERR_TAIL_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
@@ -74,11 +73,11 @@ def worker_argv(channel_fd: int) -> list[str]:
 
 def package_folders() -> list[str]:
     """Give the folder of `forkrun_sandbox`, then those in which `forkrun` and `msgspec` lie."""
-    entries = (_parent_folder(forkrun.__path__[0]), _parent_folder(msgspec.__path__[0]))
-    return [os.path.abspath(forkrun_sandbox.__path__[0]), *dict.fromkeys(entries)]
+    entries = (_folder(_folder(__file__)), _folder(_folder(msgspec.__file__)))
+    return [_folder(sandbox_spec.__file__), *dict.fromkeys(entries)]
 
 
-def _parent_folder(path: str) -> str:
+def _folder(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 

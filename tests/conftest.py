@@ -19,12 +19,23 @@ def footprint() -> dict[str, object]:
     return {
         "children": sorted(child.pid for child in me.children(recursive=True)),
         "descriptors": me.num_fds(),
-        "files": sorted(n for n in os.listdir(temporary) if n.startswith("forkrun-")),
+        "files": sorted(os.listdir(temporary)),
     }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_temporary_directory(tmp_path_factory):
+    """Give this test session a temporary directory of its own, so that others do not disturb it."""
+    path = tmp_path_factory.mktemp("tmpdir")
+    before, os.environ["TMPDIR"] = os.environ.get("TMPDIR"), str(path)
+    tempfile.tempdir = None
+    yield
+    os.environ.pop("TMPDIR") if before is None else os.environ.update(TMPDIR=before)
+    tempfile.tempdir = None
+
+
 @pytest.fixture(autouse=True)
-def nothing_left_behind():
+def nothing_left_behind(own_temporary_directory):
     """Fail the test that leaves something behind."""
     before = footprint()
     yield

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
     """The least that a command line needs; nothing of the machine's own configuration."""
     return {
         "PATH": os.environ["PATH"],
+        "TMPDIR": tempfile.gettempdir(),
         "HOME": str(home),
         "XDG_STATE_HOME": str(home / "state"),
         **extra,

@@ -124,7 +124,10 @@ def pids_with(mark):
     """List the processes whose command line contains a mark."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
-        if any(mark in word for word in process.info["cmdline"] or []) and process.pid != os.getpid():
+        if (
+            any(mark in word for word in process.info["cmdline"] or [])
+            and process.pid != os.getpid()
+        ):
             found.append(process.pid)
     return found
 

@@ -40,11 +40,13 @@ SANDBOX_OF = {
 
 THIRD_PARTY = {
     "msgspec": ("forkrun",),
-    "anthropic": ("forkrun.models.anthropic",),
-    "genai_prices": ("forkrun.prices",),
+    "anthropic": ("forkrun.models.sdk_road",),
+    "genai_prices": ("forkrun.models.prices",),
     "pathspec": ("forkrun.tools.walking",),
     "psutil": ("forkrun.watchdog",),
     "rich": ("forkrun.cli",),
+    "tree_sitter": ("forkrun.policy.shell",),
+    "tree_sitter_bash": ("forkrun.policy.shell",),
 }
 """Where each package that is not ours may be imported. All but the first only inside a function."""
 AT_THE_TOP = ("msgspec",)
