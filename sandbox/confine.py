@@ -117,22 +117,36 @@ def _kernel_version() -> tuple[int, int]:
     return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
 
 
-def forbid_user_namespaces(proc: int) -> None:
-    """Allow no further user namespace below this one; namespaces(7), max_user_namespaces."""
+def forbid_user_namespaces() -> None:
+    """Allow no user namespace below this process's own; namespaces(7).
+
+    Behind seccomp, which refuses them already: where /proc is read-only, it is left at that.
+    """
     try:
-        file = os.open("sys/user/max_user_namespaces", os.O_WRONLY, dir_fd=proc)
-        os.write(file, b"0")
-        os.close(file)
-    except OSError as refusal:
-        raise SandboxFault(
-            "user", f"max_user_namespaces: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
+        file = os.open("/proc/sys/user/max_user_namespaces", os.O_WRONLY)
+    except OSError:
+        return
+    os.write(file, b"0")
+    os.close(file)
+
+
+def call_filter(spec: Spec, identity: Identity) -> bytes:
+    """Assemble the seccomp filter of this sandbox."""
+    # Without a network namespace there is no loopback of our own, and the host's is the host's.
+    has_own = spec.tier in ("full", "bwrap")
+    network = "none" if spec.network == "loopback" and not has_own else spec.network
+    host_is_writable = spec.workspace_mode == "write" or bool(spec.writable)
+    set_bits = _S_ISUID | (_S_ISGID if identity.gid == 0 else 0)
+    return seccomp.assemble(
+        network=network, set_bits=set_bits, host_is_writable=host_is_writable
+    )
 
 
 def give_up(
     spec: Spec,
     *,
     identity: Identity,
+    call_filter: bytes,
     keep_fds: tuple[int, ...],
     pid_max_set: bool,
     missing: list[Missing],
@@ -163,9 +177,12 @@ def give_up(
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.close_all_but((0, 1, 2, *keep_fds))
     enforced += ["capabilities", "no_new_privs"]
-    for name, step in (("landlock", _restrict_files), ("seccomp", _restrict_calls)):
+    for name, step in (
+        ("landlock", lambda: _restrict_files(spec)),
+        ("seccomp", lambda: seccomp.restrict(call_filter)),
+    ):
         try:
-            enforced.append(step(spec, identity))
+            enforced.append(step())
         except SandboxFault as fault:
             if spec.tier != "none":
                 raise
@@ -206,7 +223,7 @@ def _set_rlimits(spec: Spec, *, missing: list[Missing]) -> None:
             missing.append(Missing(layer=f"rlimits:{name}", reason=str(refusal)))
 
 
-def _restrict_files(spec: Spec, identity: Identity) -> str:
+def _restrict_files(spec: Spec) -> str:
     devices = [(f"/dev/{name}", landlock.DEVICE) for name in _DEVICES]
     writable = [spec.home, *spec.writable]
     if spec.tier in ("full", "bwrap"):
@@ -221,13 +238,3 @@ def _restrict_files(spec: Spec, identity: Identity) -> str:
     rules += [(path, landlock.WRITE) for path in writable]
     abi = landlock.restrict([*rules, *devices], network_allowed=spec.network != "none")
     return f"landlock:{abi}"
-
-
-def _restrict_calls(spec: Spec, identity: Identity) -> str:
-    # Without a network namespace there is no loopback of our own, and the host's is the host's.
-    has_own = spec.tier in ("full", "bwrap")
-    network = "none" if spec.network == "loopback" and not has_own else spec.network
-    host_is_writable = spec.workspace_mode == "write" or bool(spec.writable)
-    set_bits = _S_ISUID | (_S_ISGID if identity.gid == 0 else 0)
-    seccomp.restrict(network=network, set_bits=set_bits, host_is_writable=host_is_writable)
-    return "seccomp"

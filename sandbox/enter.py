@@ -23,8 +23,11 @@ from __future__ import annotations
 import os
 import select
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass
 
 from . import confine, guard, kernel
+from .canary import try_forbidden
 from .confine import Identity
 from .fault import SandboxFault
 from .spec import Missing, Report, Spec
@@ -47,13 +50,16 @@ def enter(
     keep_fds: tuple[int, ...] = (),
     parent_pidfd: int | None = None,
     upper_socket: int = -1,
+    meanwhile: Callable[[], object] = lambda: None,
 ) -> Report:
     """Confine this process as `spec` says and give what is in force; return in the worker alone.
 
     The caller must be single-threaded and have a parent that is to be outlived by nothing;
     `parent_pidfd` is a descriptor of that parent where it is not this process's own. Descriptors
     0, 1, 2 and `keep_fds` survive, no other. Over `upper_socket` goes, for an overlay, one
-    descriptor of the directory that writes land in (SCM_RIGHTS, one byte of data).
+    descriptor of the directory that writes land in (SCM_RIGHTS, one byte of data). `meanwhile` is
+    called once in the worker-to-be, not yet confined, while another process builds its view: the
+    place for imports, and for nothing that touches what is not ours.
 
     The process that called stays behind and ends as the worker ends: by the same status or signal.
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
@@ -63,7 +69,14 @@ def enter(
     sys.stdout.flush()
     sys.stderr.flush()
     if spec.tier == "full":
-        return _enter_full(spec, keep_fds=keep_fds, parent=parent, upper_socket=upper_socket)
+        return _enter_full(
+            spec,
+            keep_fds=keep_fds,
+            parent=parent,
+            upper_socket=upper_socket,
+            meanwhile=meanwhile,
+        )
+    meanwhile()
     if spec.tier in ("bwrap", "lsm", "none"):
         return _enter_lesser(spec, keep_fds=keep_fds, parent=parent)
     raise SandboxFault("spec", f"no such tier: {spec.tier}")
@@ -81,38 +94,60 @@ def _watch_parent() -> int:
     return descriptor
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """What the processes of the full tier have in common. `watched` are pidfds, `status` a pipe."""
+
+    spec: Spec
+    identity: Identity
+    own: tuple[str, ...]
+    keep_fds: tuple[int, ...]
+    watched: tuple[int, int]
+    status: int
+    upper_socket: int
+    meanwhile: Callable[[], object]
+
+
 def _enter_full(
-    spec: Spec, *, keep_fds: tuple[int, ...], parent: int, upper_socket: int
+    spec: Spec,
+    *,
+    keep_fds: tuple[int, ...],
+    parent: int,
+    upper_socket: int,
+    meanwhile: Callable[[], object],
 ) -> Report:
+    """Be the caller: make the pid namespace, fork PID 1, stay behind."""
     identity = confine.identity_of(spec.workspace)
-    own = confine.own_paths()
     is_privileged = kernel.capabilities() & _NEEDED_TO_BUILD == _NEEDED_TO_BUILD
     if not is_privileged:
         confine.become(identity)
-    me = os.pidfd_open(os.getpid())
     status_read, status_write = os.pipe()
-    _unshare("pid" if is_privileged else "user", 0 if is_privileged else kernel.CLONE_NEWUSER)
-    if not is_privileged:
-        _map_self(identity)
-    init = os.fork()
-    if init:
-        os.close(status_write)
-        guard.reset_signals()
-        guard.stay(init, status=status_read)
-    return _be_init(
-        spec,
-        keep_fds=keep_fds,
+    plan = _Plan(
+        spec=spec,
         identity=identity,
-        own=own,
-        watched=(parent, me),
+        own=confine.own_paths(),
+        keep_fds=keep_fds,
+        watched=(parent, os.pidfd_open(os.getpid())),
         status=status_write,
         upper_socket=upper_socket,
+        meanwhile=meanwhile,
     )
+    if is_privileged:
+        _unshare("pid", kernel.CLONE_NEWPID)
+    else:
+        _unshare("user", kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
+        _map_self(identity)
+    init = os.fork()
+    if init == 0:
+        return _be_init(plan)
+    os.close(status_write)
+    guard.reset_signals()
+    guard.stay(init, status=status_read)
 
 
 def _unshare(layer: str, flags: int) -> None:
     try:
-        kernel.unshare(flags | kernel.CLONE_NEWPID)
+        kernel.unshare(flags)
     except OSError as refusal:
         raise SandboxFault(
             layer, f"unshare: {refusal.strerror}", errno=refusal.errno
@@ -142,38 +177,21 @@ def _write_maps(identity: Identity, *, directory: int) -> None:
     os.close(directory)
 
 
-def _be_init(
-    spec: Spec,
-    *,
-    keep_fds: tuple[int, ...],
-    identity: Identity,
-    own: tuple[str, ...],
-    watched: tuple[int, int],
-    status: int,
-    upper_socket: int,
-) -> Report:
-    """Be PID 1: build the view, fork the worker, give up everything, reap. PID 2 returns."""
+def _be_init(plan: _Plan) -> Report:
+    """Be PID 1: build the view, fork the worker, give up everything, reap. PID 2 returns.
+
+    PID 2 is forked before the view is built and prepares itself meanwhile: pivot_root(2) moves the
+    root of every process of the namespace that still had the old one.
+    """
     from . import view
 
+    spec, identity, watched = plan.spec, plan.identity, plan.watched
     guard.reset_signals()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     _end_with(watched)
     for layer, flag in _NAMESPACES.items():
-        if layer == "net" and spec.network == "host":
-            continue
-        try:
-            kernel.unshare(flag)
-        except OSError as refusal:
-            raise SandboxFault(
-                layer, f"unshare: {refusal.strerror}", errno=refusal.errno
-            ) from refusal
-    kernel.call("sethostname", b"sandbox", 7)
-    if spec.network == "loopback":
-        confine.bring_up_loopback()
-    proc = view.enter_view(
-        spec, uid=identity.uid, gid=identity.gid, own=own, upper_socket=upper_socket
-    )
-    pid_max_set = confine.cap_process_ids(proc, spec.limits)
+        if layer != "net" or spec.network != "host":
+            _unshare(layer, flag)
     if os.geteuid() == 0 and identity.uid != 0:
         os.setgroups(())
     ready_read, ready_write = os.pipe()
@@ -181,21 +199,24 @@ def _be_init(
     worker = os.fork()
     if worker == 0:
         os.close(go_write)
-        return _be_worker(
-            spec,
-            keep_fds=keep_fds,
-            identity=identity,
-            proc=proc,
-            pid_max_set=pid_max_set,
-            ready=ready_write,
-            go=go_read,
-        )
+        return _be_worker(plan, ready=ready_write, go=go_read)
     os.close(ready_write)
+    kernel.call("sethostname", b"sandbox", 7)
+    if spec.network == "loopback":
+        confine.bring_up_loopback()
+    proc = view.enter_view(
+        spec,
+        uid=identity.uid,
+        gid=identity.gid,
+        own=plan.own,
+        upper_socket=plan.upper_socket,
+    )
+    pid_max_set = confine.cap_process_ids(proc, spec.limits)
     if os.read(ready_read, 1) != _GO:
-        guard.run_init(worker, watched=watched, status=status)
-    worker_proc = os.open(str(worker), os.O_PATH | os.O_DIRECTORY, dir_fd=proc)
+        guard.run_init(worker, watched=watched, status=plan.status)
     try:
-        _write_maps(identity, directory=worker_proc)
+        at = os.O_PATH | os.O_DIRECTORY
+        _write_maps(identity, directory=os.open(str(worker), at, dir_fd=proc))
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
     confine.become(identity)
@@ -205,8 +226,8 @@ def _be_init(
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     _end_with(watched)
-    os.write(go_write, _GO)
-    guard.run_init(worker, watched=watched, status=status)
+    os.write(go_write, b"p" if pid_max_set else b"n")
+    guard.run_init(worker, watched=watched, status=plan.status)
 
 
 def _end_with(watched: tuple[int, int]) -> None:
@@ -216,39 +237,34 @@ def _end_with(watched: tuple[int, int]) -> None:
         os._exit(137)
 
 
-def _be_worker(
-    spec: Spec,
-    *,
-    keep_fds: tuple[int, ...],
-    identity: Identity,
-    proc: int,
-    pid_max_set: bool,
-    ready: int,
-    go: int,
-) -> Report:
-    """Be PID 2: give up every right in the order that still allows the next step."""
-    os.setsid()
-    try:
-        kernel.unshare(kernel.CLONE_NEWUSER)
-    except OSError as refusal:
-        raise SandboxFault(
-            "user", f"unshare: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
-    os.write(ready, _GO)
-    if os.read(go, 1) != _GO:
-        os._exit(137)
-    confine.forbid_user_namespaces(proc)
-    confine.become(identity)
-    os.chdir(spec.workspace)
-    enforced = ["user", "mount", "pid", *[n for n in _NAMESPACES if n != "mount"]]
-    if spec.network == "host":
-        enforced.remove("net")
-    missing: list[Missing] = []
-    enforced += confine.give_up(
-        spec, identity=identity, keep_fds=keep_fds, pid_max_set=pid_max_set, missing=missing
-    )
-    from .canary import try_forbidden
+def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
+    """Be PID 2: prepare while the view is built, then give up every right, in the order that works.
 
+    Between the new user namespace and the id map this process is nobody to the file system.
+    """
+    spec = plan.spec
+    os.setsid()
+    plan.meanwhile()
+    call_filter = confine.call_filter(spec, plan.identity)
+    _unshare("user", kernel.CLONE_NEWUSER)
+    confine.forbid_user_namespaces()
+    os.write(ready, _GO)
+    told = os.read(go, 1)
+    if not told:
+        os._exit(137)
+    confine.become(plan.identity)
+    os.chdir(spec.workspace)
+    missing: list[Missing] = []
+    enforced = ["user", *(name for name in _NAMESPACES if name != "net"), "pid"]
+    enforced += ["net"] if spec.network != "host" else []
+    enforced += confine.give_up(
+        spec,
+        identity=plan.identity,
+        call_filter=call_filter,
+        keep_fds=plan.keep_fds,
+        pid_max_set=told == b"p",
+        missing=missing,
+    )
     try_forbidden(spec)
     return Report(tier="full", enforced=tuple(enforced), missing=tuple(missing))
 
@@ -272,9 +288,12 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
     os.chdir(spec.workspace)
     missing: list[Missing] = []
     enforced = confine.give_up(
-        spec, identity=identity, keep_fds=keep_fds, pid_max_set=False, missing=missing
+        spec,
+        identity=identity,
+        call_filter=confine.call_filter(spec, identity),
+        keep_fds=keep_fds,
+        pid_max_set=False,
+        missing=missing,
     )
-    from .canary import try_forbidden
-
     try_forbidden(spec)
     return Report(tier=spec.tier, enforced=tuple(enforced), missing=tuple(missing))

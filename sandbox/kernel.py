@@ -91,8 +91,11 @@ def unshare(flags: int) -> None:
 
 def prctl(option: int, *arguments: int) -> int:
     """prctl(2)."""
-    padded = (*arguments, 0, 0, 0, 0)[:4]
-    return call("prctl", option, *padded)
+    result: int = _libc.prctl(option, *(ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]))
+    if result == -1:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "prctl")
+    return result
 
 
 def clone_tree(path: str | bytes, *, at: int = AT_FDCWD, recursive: bool = True) -> int:
@@ -103,10 +106,10 @@ def clone_tree(path: str | bytes, *, at: int = AT_FDCWD, recursive: bool = True)
     return call("open_tree", at, os.fsencode(path), flags)
 
 
-def attach(tree: int, target: int) -> None:
-    """Mount a detached tree on the file or directory that `target` is open on; move_mount(2)."""
-    flags = MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH
-    call("move_mount", tree, b"", target, b"", flags)
+def attach(tree: int, target: int, *, name: str = "") -> None:
+    """Mount a detached tree on what `target` is open on, or on `name` in it; move_mount(2)."""
+    flags = MOVE_MOUNT_F_EMPTY_PATH | (0 if name else MOVE_MOUNT_T_EMPTY_PATH)
+    call("move_mount", tree, b"", target, os.fsencode(name), flags)
 
 
 def set_mount(tree: int, *, add: int = 0, clear: int = 0, recursive: bool = True) -> None:

@@ -96,27 +96,32 @@ _RLIMIT_CORE = 4
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 
 
-def restrict(*, network: str, set_bits: int, host_is_writable: bool) -> None:
-    """Put the filter in force for this process and all its descendants. It cannot be taken back.
+def assemble(*, network: str, set_bits: int, host_is_writable: bool) -> bytes:
+    """Assemble the filter for this machine, as the kernel takes it.
 
     `network` is as in a Spec. `set_bits` are the mode bits that no file may be given (04000, 06000).
     With `host_is_writable`, openat2 is refused: its mode hides behind a pointer. Raises
     SandboxFault.
     """
+    machine = os.uname().machine
     try:
-        machine = os.uname().machine
         program = compile_filter(
             machine, network=network, set_bits=set_bits, host_is_writable=host_is_writable
         )
     except KeyError:
         raise SandboxFault("seccomp", f"no table of system calls for {machine}") from None
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
-    buffer = ctypes.create_string_buffer(code, len(code))
-    head = struct.pack("@HP", len(program), ctypes.addressof(buffer))
+    return b"".join(struct.pack("=HBBI", *instruction) for instruction in program)
+
+
+def restrict(program: bytes) -> str:
+    """Put an assembled filter in force for this process and its descendants, for good."""
+    buffer = ctypes.create_string_buffer(program, len(program))
+    head = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
     try:
         kernel.call("seccomp", _SECCOMP_SET_MODE_FILTER, 0, ctypes.create_string_buffer(head))
     except OSError as refusal:
         raise SandboxFault("seccomp", str(refusal.strerror), errno=refusal.errno) from refusal
+    return "seccomp"
 
 
 def compile_filter(

@@ -13,6 +13,8 @@ is not put in is not there.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 import stat
 
@@ -24,38 +26,35 @@ _LOCKED = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATT
 _PRIVATE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 _NO_LINKS = kernel.RESOLVE_NO_SYMLINKS | kernel.RESOLVE_NO_MAGICLINKS
 
-_SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu")
+_SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu")
 # Of /etc only what programs need to run: no keys, no shadow, no configuration with credentials.
 _ETC = (
-    "/etc/alternatives",
-    "/etc/ca-certificates",
-    "/etc/ca-certificates.conf",
-    "/etc/crypto-policies",
-    "/etc/debian_version",
-    "/etc/fonts",
-    "/etc/java-11-openjdk",
-    "/etc/java-17-openjdk",
-    "/etc/java-21-openjdk",
-    "/etc/ld.so.cache",
-    "/etc/ld.so.conf",
-    "/etc/ld.so.conf.d",
-    "/etc/locale.alias",
-    "/etc/localtime",
-    "/etc/magic",
-    "/etc/mime.types",
-    "/etc/os-release",
-    "/etc/perl",
-    "/etc/pki/ca-trust",
-    "/etc/pki/tls/cert.pem",
-    "/etc/pki/tls/certs",
-    "/etc/pki/tls/openssl.cnf",
-    "/etc/protocols",
-    "/etc/services",
-    "/etc/ssl/cert.pem",
-    "/etc/ssl/certs",
-    "/etc/ssl/openssl.cnf",
-    "/etc/terminfo",
-    "/etc/timezone",
+    "alternatives",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "fonts",
+    "java-11-openjdk",
+    "java-17-openjdk",
+    "java-21-openjdk",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "os-release",
+    "perl",
+    "pki/ca-trust",
+    "pki/tls/cert.pem",
+    "pki/tls/certs",
+    "pki/tls/openssl.cnf",
+    "protocols",
+    "services",
+    "ssl/cert.pem",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "static",
+    "terminfo",
+    "timezone",
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEV_LINKS = {
@@ -65,8 +64,12 @@ _DEV_LINKS = {
     "stderr": "/proc/self/fd/2",
     "ptmx": "pts/ptmx",
 }
-# What a container runtime hides of /proc as well: kernel memory, keys, timers, the boot line.
-_PROC_MASKED = ("kcore", "keys", "key-users", "timer_list", "sched_debug", "kallsyms", "kmsg")
+# Keys are not namespaced. The rest only root may read, and root it may be, without capabilities.
+_PROC_MASKED = ("keys", "key-users")
+_PROC_MASKED_FOR_ROOT = (
+    *("kcore", "kmsg", "kallsyms", "kpagecount", "kpageflags", "kpagecgroup"),
+    *("sched_debug", "slabinfo", "timer_list", "vmallocinfo", "sysrq-trigger"),
+)
 # Places that are the sandbox's own: a readable path may lie in them but not be or hide them.
 _OWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/etc")
 
@@ -122,9 +125,9 @@ def _refuse_own(path: str) -> None:
 
 
 def _new_root(spec: Spec) -> int:
-    """Attach an empty root, over the old one: paths still start at the old until we pivot."""
+    """Attach an empty root, beside the old one, which paths still start at until we pivot."""
     root = kernel.new_filesystem("tmpfs", options=_ROOT_OPTIONS, attributes=_PRIVATE)
-    _attach_over_root(root)
+    _attach_aside(root)
     if spec.root is None:
         return root
     # A root of the user's: an overlay, so that mount points can be made in it without a trace.
@@ -136,14 +139,19 @@ def _new_root(spec: Spec) -> int:
     union = _overlay(lower, upper=upper, work=work)
     for descriptor in (lower, upper, work, root):
         os.close(descriptor)
-    _attach_over_root(union)
+    _attach_aside(union)
     return union
 
 
-def _attach_over_root(tree: int) -> None:
-    slash = os.open("/", os.O_PATH)
-    kernel.attach(tree, slash)
-    os.close(slash)
+def _attach_aside(tree: int) -> None:
+    """Attach a root-to-be where nothing is that we need: a directory that every proc has.
+
+    Not over "/": that would make a chroot of every process that still has the old root, and a
+    process in a chroot may make no user namespace.
+    """
+    place = os.open("/proc/fs", os.O_PATH)
+    kernel.attach(tree, place)
+    os.close(place)
 
 
 def _overlay(lower: int, *, upper: int, work: int) -> int:
@@ -162,34 +170,40 @@ def _overlay(lower: int, *, upper: int, work: int) -> int:
 
 
 def _bind_system(view: _View) -> None:
-    for path in _SYSTEM:
-        view.show(path)
+    """Bind the host's programs and the harmless part of /etc, and lock all of it in one call."""
+    view.bind_members("/", _SYSTEM)
+    os.mkdir("etc", 0o755, dir_fd=view.root)
+    view.bind_members("/etc", _ETC)
+    kernel.set_mount(view.root, add=_LOCKED)
+    kernel.set_mount(view.root, clear=kernel.MOUNT_ATTR_RDONLY, recursive=False)
 
 
 def _write_etc(view: _View, spec: Spec) -> None:
     if spec.root is None:
-        for path in _ETC:
-            view.show(path)
-        name = "root" if view.uid == 0 else "agent"
-        shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-        users = [f"{name}:x:{view.uid}:{view.gid}:{name}:{spec.home}:{shell}"]
-        groups = [f"{name}:x:{view.gid}:"]
-        if view.uid:
-            users.insert(0, "root:x:0:0:root:/:/bin/sh")
-        if view.gid:
-            groups.insert(0, "root:x:0:")
-        if view.uid != 65534:
-            users.append("nobody:x:65534:65534:nobody:/:/bin/false")
-        if view.gid != 65534:
-            groups.append("nogroup:x:65534:")
-        view.write("/etc/passwd", "\n".join([*users, ""]))
-        view.write("/etc/group", "\n".join([*groups, ""]))
+        view.write("/etc/passwd", _users(view, spec))
+        view.write("/etc/group", _groups(view))
         view.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
     if spec.network == "host":
         for path in ("/etc/hosts", "/etc/resolv.conf"):
             view.write(path, _text_of(path))
     elif spec.root is None:
         view.write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
+
+
+def _users(view: _View, spec: Spec) -> str:
+    shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
+    users = {0: "root", 65534: "nobody", view.uid: "root" if view.uid == 0 else "agent"}
+    homes = {view.uid: (view.gid, spec.home, shell)}
+    lines = []
+    for uid, name in sorted(users.items()):
+        gid, home, program = homes.get(uid, (uid, "/", "/bin/false"))
+        lines.append(f"{name}:x:{uid}:{gid}:{name}:{home}:{program}\n")
+    return "".join(lines)
+
+
+def _groups(view: _View) -> str:
+    groups = {0: "root", 65534: "nogroup", view.gid: "root" if view.gid == 0 else "agent"}
+    return "".join(f"{name}:x:{gid}:\n" for gid, name in sorted(groups.items()))
 
 
 def _text_of(path: str) -> str:
@@ -202,16 +216,20 @@ def _text_of(path: str) -> str:
 
 def _mount_dev(view: _View) -> None:
     dev = view.mount("/dev", kind="tmpfs", options={"mode": "755", "size": "1m"})
-    for name in _DEVICES:
-        # Read-only: the device itself stays writable, its owner, mode and times do not.
-        read_only = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID
-        view.bind(f"/dev/{name}", f"/dev/{name}", attributes=read_only)
     for name, target in _DEV_LINKS.items():
         os.symlink(target, name, dir_fd=dev)
+    for name in ("shm", "pts"):
+        os.mkdir(name, 0o755, dir_fd=dev)
+    for name in _DEVICES:
+        os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=dev))
+        device = kernel.clone_tree(f"/dev/{name}", recursive=False)
+        kernel.attach(device, dev, name=name)
+        os.close(device)
+    # Read-only: a device itself stays writable, its owner, mode and times do not.
+    kernel.set_mount(dev, add=kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
     view.mount_private("/dev/shm", mode="1777", size=view.limits.tmp_bytes)
     terminals: dict[str, str | None] = {"newinstance": None, "ptmxmode": "0666", "mode": "620"}
     os.close(view.mount("/dev/pts", kind="devpts", options=terminals, devices=True))
-    kernel.set_mount(dev, add=_LOCKED, recursive=False)
     os.close(dev)
 
 
@@ -220,7 +238,7 @@ def _mount_proc(view: _View) -> int:
     writable = kernel.clone_tree("", at=proc)
     kernel.set_mount(proc, add=_LOCKED | kernel.MOUNT_ATTR_NOEXEC)
     os.close(proc)
-    for name in _PROC_MASKED:
+    for name in _PROC_MASKED + (_PROC_MASKED_FOR_ROOT if view.uid == 0 else ()):
         view.mask(f"/proc/{name}")
     view.show("/sys/devices/system/cpu")
     return writable
@@ -280,6 +298,43 @@ class _View:
         self.gid = gid
         self.limits = limits
         self._shown: list[str] = []
+
+    def bind_members(self, directory: str, names: tuple[str, ...]) -> None:
+        """Bind those of `names` in a directory of the system's that are there; links stay links.
+
+        Only for directories that nobody but root can write to, and that exist inside.
+        """
+        at = self._open(directory)
+        for name in names:
+            path = os.path.join(directory, name)
+            try:
+                target = os.readlink(path)
+            except OSError as refusal:
+                if refusal.errno == errno.EINVAL:
+                    self._bind_member(at, name, path=path)
+                continue
+            self._make_parents(at, name)
+            os.symlink(target, name, dir_fd=at)
+        os.close(at)
+
+    def _bind_member(self, at: int, name: str, *, path: str) -> None:
+        tree = kernel.clone_tree(path)
+        self._make_parents(at, name)
+        if os.path.isdir(path):
+            os.mkdir(name, 0o755, dir_fd=at)
+        else:
+            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=at))
+        kernel.attach(tree, at, name=name)
+        os.close(tree)
+        self._shown.append(path)
+
+    def _make_parents(self, at: int, name: str) -> None:
+        parent = os.path.dirname(name)
+        if not parent:
+            return
+        self._make_parents(at, parent)
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(parent, 0o755, dir_fd=at)
 
     def show(self, path: str) -> None:
         """Bind `path` read-only if it exists, with the symbolic links on the way to it."""
@@ -354,23 +409,22 @@ class _View:
     def link(self, path: str, target: str) -> None:
         """Make a symbolic link, unless something is there."""
         directory = self._directory(os.path.dirname(path))
-        try:
+        with contextlib.suppress(FileExistsError):
             os.symlink(target, os.path.basename(path), dir_fd=directory)
-        except FileExistsError:
-            pass
-        finally:
-            os.close(directory)
+        os.close(directory)
 
     def mask(self, path: str) -> None:
         """Cover a file or directory with one that nobody may read, if it is there."""
         try:
             target = self._open(path)
         except OSError as refusal:
-            if refusal.errno in (2, 20):
+            if refusal.errno in (errno.ENOENT, errno.ENOTDIR):
                 return
             raise
         is_directory = stat.S_ISDIR(os.stat(target).st_mode)
-        tree = kernel.clone_tree("", at=self._cover(is_directory=is_directory))
+        cover = self._cover(is_directory=is_directory)
+        tree = kernel.clone_tree("", at=cover)
+        os.close(cover)
         kernel.set_mount(tree, add=_LOCKED | kernel.MOUNT_ATTR_NOEXEC)
         kernel.attach(tree, target)
         os.close(tree)
