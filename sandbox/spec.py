@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+HOME = "/home/agent"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Bounds on everything in one sandbox together, None for no bound. Bytes and seconds."""
+    """Bounds on everything in one sandbox together, None for no bound. Bytes and seconds.
+
+    The kernel holds `cpu_s`, `open_files` and `file_bytes` for each process on its own; the sum of
+    CPU time is what `launch` can read. `tmp_bytes` is the size of `/tmp`, of `/dev/shm` and of
+    HOME each; `disk_bytes` that of an empty or overlaid workspace that is kept in memory.
+    """
 
     memory_bytes: int | None = None
     processes: int | None = None
@@ -23,18 +30,31 @@ class Spec:
     """One sandbox: absolute paths of the host, numbers and flags.
 
     `tier` is "full", "bwrap", "lsm" or "none", as chosen by a probe. `workspace` is the directory
-    to work in and `workspace_mode` how it appears inside: "write" (the directory itself), "read"
-    (read-only), "empty" (a private empty directory). `network` is "none", "loopback" or "host".
+    to work in, by its real path, and `workspace_mode` how it appears inside, under the same path:
+    "write" (the directory itself), "read" (read-only), "empty" (a private directory that is gone
+    afterwards) or "overlay" (a private copy-on-write view: what is written lands in `upper`/upper,
+    where `upper` is an empty directory on the host, or without one in memory, of `disk_bytes`).
+    `writable` are files and directories, also inside a read-only workspace, that are written in
+    place; `masked` are files and directories that can be neither read nor replaced. `root` is a
+    root file system to use instead of the host's. `network` is "none", "loopback" or "host".
+    `home` is where the private empty home directory appears; in the lesser tiers, which have no
+    view of their own, it and `scratch` (for temporary files) are directories of the host.
+    `best_effort` lets tier "none" put in force what can be had.
     """
 
     tier: str
     workspace: str
     workspace_mode: str = "write"
+    upper: str | None = None
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
+    masked: tuple[str, ...] = ()
     root: str | None = None
     network: str = "loopback"
+    home: str = HOME
+    scratch: str | None = None
     limits: Limits = field(default_factory=Limits)
+    best_effort: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

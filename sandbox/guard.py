@@ -1,0 +1,118 @@
+"""Who watches over the worker: nothing of a run outlives its worker or its parent.
+
+    parent ── intermediate ── PID 1 ── PID 2, the worker ── what it starts
+                 (stay)        (run_init)
+
+- The intermediate is the process that the parent started. It waits, ends as the worker ended, and
+  takes the sandbox with it when it is killed.
+- PID 1 of the process namespace reaps. When it ends, the kernel kills everything in the namespace
+  before its descriptor reports the end: pid_namespaces(7).
+- Without a process namespace (`guard_descendants`) one process does both: it adopts every orphan
+  (prctl PR_SET_CHILD_SUBREAPER) and kills in a loop until it has no descendant left.
+
+The death of the parent is seen through a pidfd, which belongs to the process and not to the thread
+that started the run, and which no other holder can keep open: pidfd_open(2).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import select
+import signal
+import struct
+from typing import NoReturn
+
+from . import kernel
+from .survivors import kill_descendants
+
+_SIGCHLD_MASK = 1 << (signal.SIGCHLD - 1)
+_FAILED = 125
+
+
+def reset_signals() -> None:
+    """Give every signal its default action and unblock all."""
+    for number in range(1, signal.NSIG):
+        # None is what SIGKILL, SIGSTOP and the two signals of libc answer.
+        if signal.getsignal(number) not in (signal.SIG_DFL, None):
+            signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def stay(init: int, *, status: int) -> NoReturn:
+    """Be the intermediate: wait for PID 1 and end as the worker ended. `status` is a pipe."""
+    _let_go(keep=(status,))
+    told = os.read(status, 4)
+    _, ended = os.waitpid(init, 0)
+    end_like(struct.unpack("=i", told)[0] if len(told) == 4 else ended)
+
+
+def end_like(wait_status: int) -> NoReturn:
+    """End this process as another one ended: the same exit status, or the same signal."""
+    if os.WIFSIGNALED(wait_status):
+        number = os.WTERMSIG(wait_status)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
+        if number not in (signal.SIGKILL, signal.SIGSTOP):
+            signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, (number,))
+        os._exit(128 + number)
+    os._exit(os.waitstatus_to_exitcode(wait_status))
+
+
+def run_init(worker: int, *, watched: tuple[int, ...], status: int) -> NoReturn:
+    """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end."""
+    children = _sigchld_descriptor()
+    _let_go(keep=(*watched, status, children))
+    ended = _wait_for(worker, watched=watched, children=children)
+    if ended is not None:
+        os.write(status, struct.pack("=i", ended))
+    os._exit(0 if ended is not None else 128 + signal.SIGKILL)
+
+
+def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:
+    """Be the guardian of a tier without a process namespace; end as the worker ended."""
+    children = _sigchld_descriptor()
+    _let_go(keep=(*watched, children))
+    ended = _wait_for(worker, watched=watched, children=children)
+    kill_descendants(os.getpid())
+    if ended is None:
+        os._exit(128 + signal.SIGKILL)
+    end_like(ended)
+
+
+def _let_go(keep: tuple[int, ...]) -> None:
+    """Hold no descriptor that is not ours, so that an end of file means what it should."""
+    null = os.open("/dev/null", os.O_RDWR)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
+    kernel.close_all_but((0, 1, 2, *keep))
+
+
+def _sigchld_descriptor() -> int:
+    """Block SIGCHLD and give a descriptor that becomes readable instead; signalfd(2)."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
+    mask = (ctypes.c_uint64 * 1)(_SIGCHLD_MASK)
+    return kernel.call("signalfd4", -1, mask, 8, os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def _wait_for(worker: int, *, watched: tuple[int, ...], children: int) -> int | None:
+    """Reap until the worker ends and give its wait status; None when a watched process ends."""
+    poll = select.poll()
+    for descriptor in (*watched, children):
+        poll.register(descriptor, select.POLLIN)
+    while True:
+        # First look, then wait: the worker may have ended before SIGCHLD was blocked.
+        while True:
+            try:
+                pid, ended = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return None
+            if pid == 0:
+                break
+            if pid == worker:
+                return ended
+        ready = {descriptor for descriptor, _ in poll.poll()}
+        if ready.intersection(watched):
+            return None
+        os.read(children, 128)
