@@ -32,7 +32,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `deny`: permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of
     which must allow too. `cwd`: the workspace,
     None for the current directory. `workspace`: "live" (work in the directory itself) or "temp"
-    (an empty directory, gone afterwards). `env`: further variables for commands. `transcript`: a
+    (an empty directory, gone afterwards). `network`: "none", "loopback" (its own, with
+    nobody else on it) or "host"; `sandbox`: how much confinement there must be; `readable` and
+    `writable`: further paths of the host. `env`: further variables for commands. `transcript`: a
     file that gets every reply and result.
     """
 
@@ -52,7 +54,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     cwd: str | None = None
     env: dict[str, str] = {}
     network: Network = "loopback"
-    sandbox: SandboxLevel = "none"
+    sandbox: SandboxLevel = "required"
+    readable: tuple[str, ...] = ()
+    writable: tuple[str, ...] = ()
     limits: Limits = Limits()
     transcript: str | None = None
 

@@ -79,6 +79,10 @@ class Run:
         return (*([notice] if notice else []), *self._policy.warnings)
 
     @property
+    def _tier(self) -> str:
+        return "none" if self._job.sandbox == "none" else "full"
+
+    @property
     def pid(self) -> int | None:
         """The process id of the child, once it is started."""
         return self._worker.pid if self._worker else None
@@ -96,7 +100,7 @@ class Run:
         if self._limits.max_budget_usd is not None:
             await check_priced(self._model.name)
         with (
-            open_place(job, environ=self._environ) as place,
+            open_place(job, tier=self._tier, environ=self._environ) as place,
             Transcript(job.transcript) as transcript,
         ):
             record = Record(self.run_id, emit=self._emit, transcript=transcript)

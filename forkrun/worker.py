@@ -19,9 +19,11 @@ from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
 from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
 from forkrun.tools.toolbox import Judge, Toolbox, allow_everything
-from forkrun_sandbox.enter import EnterError, enter
+from forkrun_sandbox.enter import enter
+from forkrun_sandbox.fault import SandboxFault
 
 PARENT_GONE = 113
+SANDBOX_REFUSED = 125
 
 
 def main() -> NoReturn:
@@ -50,9 +52,9 @@ def _serve(channel: Channel[ToChild], summary_fd: int) -> None:
         raise ChannelError(f"the first message is no Start but a {type(start).__name__}")
     try:
         report = enter(start.sandbox, keep_fds=(channel.fileno(), summary_fd))
-    except EnterError as error:
+    except SandboxFault as error:
         channel.send(Fault(kind="sandbox", message=str(error)))
-        os._exit(1)
+        os._exit(SANDBOX_REFUSED)
     channel.send(Ready(report=report))
     with Toolbox(
         start.workspace,

@@ -5,7 +5,8 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,30 @@ def report(command: list[str], done: subprocess.CompletedProcess[bytes], *, want
         f"--- stdout\n{done.stdout.decode(errors='replace')[-4000:]}\n"
         f"--- stderr\n{done.stderr.decode(errors='replace')[-4000:]}"
     )
+
+
+def processes_with(marker: str) -> list[int]:
+    """Give the process ids of this machine whose command line holds the marker."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdecimal():
+            try:
+                command = Path("/proc", entry, "cmdline").read_bytes()
+            except OSError:
+                continue
+            if marker.encode() in command:
+                found.append(int(entry))
+    return found
+
+
+def wait_until(condition: Callable[[], Any], *, timeout_s: float = 20) -> Any:
+    """Wait until a condition holds and give its value; fail the test when it never does."""
+    deadline = time.monotonic() + timeout_s
+    while not (value := condition()):
+        if time.monotonic() > deadline:
+            raise AssertionError("it never came true")
+        time.sleep(0.01)
+    return value
 
 
 def script(path: Path, *lines: dict[str, Any]) -> str:

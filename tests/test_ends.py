@@ -5,13 +5,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support_cli import call, environment, run, script
+from support_cli import call, environment, processes_with, run, script, wait_until
 
 SLEEP = call("bash", command="sleep 60")
 STEP = {"text": "step", **call("bash", command="true")}
@@ -160,7 +159,8 @@ def test_a_signal_cancels(number: int, exit_code: int, tmp_path: Path) -> None:
     """A signal to the command line ends the run, which says so; nothing of it lives on."""
     workspace = tmp_path / "ws"
     workspace.mkdir()
-    model = script(tmp_path / "script.jsonl", call("bash", command="echo $$ > pid; sleep 60"))
+    marker = f"61.{os.getpid()}{number}"
+    model = script(tmp_path / "script.jsonl", call("bash", command=f"sleep {marker}"))
     process = subprocess.Popen(
         [
             *(sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--model", model),
@@ -171,17 +171,14 @@ def test_a_signal_cancels(number: int, exit_code: int, tmp_path: Path) -> None:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
     )
-    pid_file = workspace / "pid"
-    deadline = time.monotonic() + 20
-    while not (pid_file.exists() and pid_file.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.01)
+    wait_until(lambda: len(processes_with(f"sleep\0{marker}")) == 1)
     process.send_signal(number)
     stdout, stderr = process.communicate(timeout=20)
     assert process.returncode == exit_code, stderr
     result = json.loads(stdout)
     assert result["stop_reason"] == "cancelled"
     assert result["exit_signal"] == number
-    assert not os.path.exists(f"/proc/{pid_file.read_text().strip()}")
+    assert not processes_with(marker)
 
 
 BAD = [

@@ -114,6 +114,27 @@ def _rights(group: Any) -> None:
     group.add_argument(
         "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
     )
+    for name in ("readable", "writable"):
+        group.add_argument(
+            f"--{name}",
+            action="extend",
+            nargs="+",
+            default=[],
+            metavar="PATH",
+            help=f"a path of this machine that is {name} inside",
+        )
+    group.add_argument(
+        "--network",
+        choices=["none", "loopback", "host"],
+        default="loopback",
+        help="loopback: its own, with nobody else on it (default)",
+    )
+    group.add_argument(
+        "--sandbox",
+        choices=["required", "lsm", "best-effort", "none"],
+        default="required",
+        help="how much confinement there must be (default: required)",
+    )
     group.add_argument(
         "--env",
         action="append",
@@ -129,6 +150,9 @@ def _limits(group: Any) -> None:
         ("max-tokens", values.count, "N", "output tokens of one reply (default 8000)"),
         ("max-total-tokens", values.count, "N", "all tokens of the run"),
         ("max-budget-usd", values.money, "X", "price of all tokens of the run"),
+        ("memory", values.size, "SIZE", "of the whole sandbox (default 4G)"),
+        ("processes", values.count, "N", "of the whole sandbox (default 512)"),
+        ("disk", values.size, "SIZE", "of a private view or workspace (default 4G)"),
         ("timeout", values.duration, "S", "wall clock of the run (default 1800)"),
         ("idle-timeout", values.duration, "S", "silence of model and tools (default 300)"),
         ("tool-timeout", values.duration, "S", "wall clock of one command (default 120)"),
@@ -181,6 +205,9 @@ _LIMITS = {
     "max_tokens": "max_tokens",
     "max_total_tokens": "max_total_tokens",
     "max_budget_usd": "max_budget_usd",
+    "memory": "memory_bytes",
+    "processes": "processes",
+    "disk": "disk_bytes",
     "timeout": "timeout_s",
     "idle_timeout": "idle_timeout_s",
     "tool_timeout": "tool_timeout_s",
@@ -207,6 +234,10 @@ def job_of(options: Any) -> Any:
         parents=_parent_rules(options.parent_policy),
         workspace=options.workspace,
         cwd=options.cwd,
+        network=options.network,
+        sandbox=options.sandbox,
+        readable=tuple(map(os.path.abspath, options.readable)),
+        writable=tuple(map(os.path.abspath, options.writable)),
         env=dict(_variable(text) for text in options.env),
         limits=Limits(**{field: value for field, value in given.items() if value is not None}),
         transcript=options.transcript,
