@@ -156,6 +156,7 @@ def _limits(group: Any) -> None:
         ("timeout", values.duration, "S", "wall clock of the run (default 1800)"),
         ("idle-timeout", values.duration, "S", "silence of model and tools (default 300)"),
         ("tool-timeout", values.duration, "S", "wall clock of one command (default 120)"),
+        ("retries", values.natural, "N", "further tries of a model call that failed (default 5)"),
     ]
     for name, kind, metavar, text in table:
         group.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
@@ -205,6 +206,7 @@ _LIMITS = {
     "max_tokens": "max_tokens",
     "max_total_tokens": "max_total_tokens",
     "max_budget_usd": "max_budget_usd",
+    "retries": "retries",
     "memory": "memory_bytes",
     "processes": "processes",
     "disk": "disk_bytes",

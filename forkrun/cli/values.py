@@ -30,6 +30,11 @@ def count(text: str) -> int:
     return int(text)
 
 
+def natural(text: str) -> int:
+    """Read a whole number, zero included."""
+    return 0 if text.strip() == "0" else count(text)
+
+
 def money(text: str) -> float:
     """Read an amount of US dollars."""
     return _number(text.strip().removeprefix("$"), "an amount of dollars such as 0.50", text)
