@@ -90,12 +90,10 @@ class OverlayBaseline:
 
     def _was_deleted(self, path: str, *, came_from: int | None) -> bool:
         existed = self._existed(path)
-        if existed is not None:
-            return existed
+        if existed is not None or came_from is None:
+            return bool(existed)
         # Whatever was removed since, a directory that still stands has seen it.
-        if self._nearest_mtime_ns(path) < self.start_ns:
-            return False
-        return came_from is not None
+        return self._nearest_mtime_ns(path) >= self.start_ns
 
     def _existed(self, path: str) -> bool | None:
         """Whether the path stood at the start, or None where that is not known."""
@@ -108,12 +106,16 @@ class OverlayBaseline:
         return None
 
     def _nearest_mtime_ns(self, path: str) -> int:
-        while path:
-            path = path.rpartition("/")[0]
-            found = os.fstat(self._tree.fd) if not path else self._tree.lstat(path)
-            if found is not None and stat.S_ISDIR(found.st_mode):
-                return found.st_mtime_ns
-        return os.fstat(self._tree.fd).st_mtime_ns
+        """Return the time of the last entry made or removed in the deepest directory there is."""
+        nearest = os.fstat(self._tree.fd)
+        end = path.find("/")
+        while end > 0:
+            found = self._tree.lstat(path[:end])
+            if found is None or not stat.S_ISDIR(found.st_mode):
+                break
+            nearest = found
+            end = path.find("/", end + 1)
+        return nearest.st_mtime_ns
 
 
 class CopyBaseline:

@@ -93,6 +93,7 @@ class _Reader:
         self.withheld: list[Withheld] = []
         self.doubts: list[_Doubt] = []
         self.met: set[int] = set()
+        self.absent: set[str] = set()
 
     def result(self) -> Changes:
         self._settle_doubts()
@@ -124,7 +125,7 @@ class _Reader:
         if self._is_too_long(path):
             return None
         found = self._stat_new(path)
-        now = self.old.lstat(path)
+        now = self._now(path, found)
         marks = self._marks(path, found)
         if now is not None and not stat.S_ISDIR(now.st_mode):
             self.met.add(now.st_ino)
@@ -196,8 +197,9 @@ class _Reader:
                 if stat.S_ISDIR(found.st_mode):
                     pending.append(path)
                     seen_directories.add(path)
+                now = self._now(path, found)
                 if stamp_of(found) != copied.get(path):
-                    self._differs(path, found, self.old.lstat(path), came_from=None)
+                    self._differs(path, found, now, came_from=None)
         for path in before:
             if path not in seen and path.rpartition("/")[0] in seen_directories:
                 now = self.old.lstat(path)
@@ -301,6 +303,16 @@ class _Reader:
     def _old_node(self, path: str, now: os.stat_result) -> Node:
         target = self.old.readlink(path) if stat.S_ISLNK(now.st_mode) else ""
         return node_of(now, target=target, is_old=True)
+
+    def _now(self, path: str, found: os.stat_result) -> os.stat_result | None:
+        """Stat the workspace's own entry, unless it is known to have no such directory."""
+        if path.rpartition("/")[0] in self.absent:
+            now = None
+        else:
+            now = self.old.lstat(path)
+        if stat.S_ISDIR(found.st_mode) and (now is None or not stat.S_ISDIR(now.st_mode)):
+            self.absent.add(path)
+        return now
 
     def _stat_new(self, path: str) -> os.stat_result:
         found = self.new.lstat(path)

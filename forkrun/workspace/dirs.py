@@ -98,18 +98,23 @@ class Tree:
         return os.readlink(name, dir_fd=parent)
 
     def _descend(self, path: str) -> int:
-        parts = path.split("/")
-        start, at = self._nearest(parts)
-        for index in range(start, len(parts)):
-            at = self._permitted(at, parts[index], _DIRECTORY)
-            self._remember("/".join(parts[: index + 1]), at)
+        done, at = self._nearest(path)
+        while done < len(path):
+            end = path.find("/", done + 1)
+            end = len(path) if end < 0 else end
+            at = self._permitted(at, path[done:end].lstrip("/"), _DIRECTORY)
+            self._remember(path[:end], at)
+            done = end
         return at
 
-    def _nearest(self, parts: list[str]) -> tuple[int, int]:
-        for length in range(len(parts) - 1, 0, -1):
-            known = self._open.get("/".join(parts[:length]))
+    def _nearest(self, path: str) -> tuple[int, int]:
+        """Find the deepest directory on the way that is open: (where its path ends, it)."""
+        end = path.rfind("/")
+        while end > 0:
+            known = self._open.get(path[:end])
             if known is not None:
-                return length, known
+                return end, known
+            end = path.rfind("/", 0, end)
         return 0, self.fd
 
     def _remember(self, path: str, fd: int) -> None:

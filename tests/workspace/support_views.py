@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from forkrun.workspace.views import View
+from forkrun.workspace.changes import read_changes
+from forkrun.workspace.commit import commit_changes
+from forkrun.workspace.selection import select_changes
+from forkrun.workspace.views import View, open_view
 
 _MOUNT = """
 set -e
@@ -75,6 +78,43 @@ def picture(top: Path | str) -> dict[str, tuple[object, ...]]:
                 content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
             found[os.path.relpath(path, top)] = (stat.S_IFMT(at.st_mode), stat.S_IMODE(at.st_mode), content)
     return found
+
+
+class Bench:
+    """A workspace, a state directory, and what the tests do with them."""
+
+    def __init__(self, tmp: Path, form: str) -> None:
+        self.workspace = tmp / "workspace"
+        self.state = tmp / "state"
+        self.form = form
+        self.count = 0
+        self.workspace.mkdir()
+
+    def view(self, **options):
+        self.count += 1
+        return open_view(
+            str(self.workspace), run_id=f"run-{self.count}", state_dir=str(self.state), form=self.form, **options
+        )
+
+    def write(self, path: str, content: str | bytes = "x\n", mode: int = 0o644) -> Path:
+        at = self.workspace / path
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_bytes(content.encode() if isinstance(content, str) else content)
+        at.chmod(mode)
+        return at
+
+    def run(self, script: str, *, meanwhile=lambda: None, may_write=lambda path: True, **options):
+        """Work in a view and commit what is allowed: (the outcome, the selection)."""
+        with self.view() as view:
+            work_in(view, script)
+            meanwhile()
+            chosen = select_changes(view, read_changes(view), may_write=may_write, **options)
+            return commit_changes(chosen.changes, state_dir=str(self.state)), chosen
+
+    def residue(self) -> list[str]:
+        """What is left in the state directory and under our names in the workspace."""
+        left = [str(path) for path in self.state.rglob("*") if path.parent != self.state]
+        return left + [str(path) for path in self.workspace.rglob(".forkrun-*")]
 
 
 def _skip(reason: str) -> None:
