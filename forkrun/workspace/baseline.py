@@ -84,9 +84,10 @@ class OverlayBaseline:
             return None
         return "created" if self._existed(path) is False else "changed"
 
-    def is_newer(self, now: os.stat_result) -> bool:
-        """Whether an entry was made or changed since the start."""
-        return now.st_ctime_ns >= self.start_ns
+    def came_later(self, path: str, now: os.stat_result) -> bool:
+        """Whether an entry was not there at the start, as far as that can be known."""
+        existed = self._existed(path)
+        return now.st_ctime_ns >= self.start_ns if existed is None else not existed
 
     def _was_deleted(self, path: str, *, came_from: int | None) -> bool:
         existed = self._existed(path)
@@ -135,9 +136,9 @@ class CopyBaseline:
             return "created"
         return None if stamp_of(now) == then else "changed"
 
-    def is_newer(self, now: os.stat_result) -> bool:
-        """Whether an entry was made since; a copy knows that by path, so nothing is in doubt."""
-        return False
+    def came_later(self, path: str, now: os.stat_result) -> bool:
+        """Whether an entry was not there at the start."""
+        return path not in self.stamps
 
 
 def start_instant_ns(directory: int) -> int:

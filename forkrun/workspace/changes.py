@@ -173,8 +173,8 @@ class _Reader:
         except OSError:
             return
         found = [(join(path, name), self.old.lstat(join(path, name))) for name in names]
-        old = [each for _, each in found if each is not None]
-        if all(self.view.baseline.is_newer(each) for each in old):
+        came_later = self.view.baseline.came_later
+        if all(each is None or came_later(below, each) for below, each in found):
             return
         for below, each in found:
             if each is not None:

@@ -40,15 +40,19 @@ def select_changes(
     ignored = None if commit_ignored else _ignored_by_git(view, changes, chooser)
     verdicts = [(each, chooser.verdict(each, ignored)) for each in changes.entries]
     blocked = _blocked(verdicts, changes.withheld)
+    filled = _above(each.path for each in changes.entries if each.after is not None)
+    filled |= _above(each.path for each in changes.withheld)
     chosen = _with_parents(
-        [each for each, verdict in verdicts if verdict is None and not blocked(each)], changes
+        [each for each, verdict in verdicts if verdict is None and not blocked(each)],
+        changes.entries,
+        filled=filled,
     )
     kept = {(each.path, each.after is None) for each in chosen}
     withheld = list(changes.withheld)
     for each, verdict in verdicts:
-        if (each.path, each.after is None) in kept:
+        if (each.path, each.after is None) in kept or verdict == _GROUPED:
             continue
-        if verdict != _GROUPED:
+        if verdict or not (_is_new_directory(each) and each.path in filled):
             reason = verdict or "it depends on a change that is withheld"
             withheld.append(Withheld(path=_shown(each), reason=reason))
     return Selection(
@@ -154,22 +158,20 @@ def _blocked(
     return is_blocked
 
 
-def _with_parents(chosen: list[Change], changes: Changes) -> list[Change]:
+def _with_parents(
+    chosen: list[Change], entries: tuple[Change, ...], *, filled: set[str]
+) -> list[Change]:
     """Add the new directories that what is chosen needs, and drop those left with nothing in them.
 
     A directory that is empty in the view as well stays.
     """
-    needed = _above(each.path for each in chosen if each.after is not None)
-    filled = _above(each.path for each in changes.entries if each.after is not None)
-    filled |= _above(each.path for each in changes.withheld)
-    kept = {id(each) for each in chosen}
-
-    def is_kept(change: Change) -> bool:
-        if change.kind != "added" or not _is_directory(change):
-            return id(change) in kept
-        return change.path in needed or (id(change) in kept and change.path not in filled)
-
-    return [each for each in changes.entries if is_kept(each)]
+    kept = {id(each) for each in chosen if not (_is_new_directory(each) and each.path in filled)}
+    needed = _above(each.path for each in chosen if each.after is not None and id(each) in kept)
+    return [
+        each
+        for each in entries
+        if id(each) in kept or (_is_new_directory(each) and each.path in needed)
+    ]
 
 
 def _above(paths: Iterable[str]) -> set[str]:
@@ -184,6 +186,10 @@ def _parents(path: str) -> list[str]:
 def _is_directory(change: Change) -> bool:
     node = change.after or change.before
     return node is not None and node.type == "directory"
+
+
+def _is_new_directory(change: Change) -> bool:
+    return change.before is None and _is_directory(change)
 
 
 def _shown(change: Change) -> str:

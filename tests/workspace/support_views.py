@@ -60,7 +60,7 @@ def work_in(view: View, script: str, *, upper: str | None = None, work: str | No
         ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, check=False)
     at.unlink()
-    assert done.returncode == 0, (command, script, done.stdout, done.stderr)
+    assert done.returncode == 0, (script[:500], done.stdout[-500:], done.stderr[-500:])
     return done.stdout.decode()
 
 
