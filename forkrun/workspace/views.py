@@ -80,7 +80,7 @@ def open_view(
     if os.path.commonpath([workspace, state_dir]) == workspace:
         raise UsageError(f"the state directory lies in the workspace: {state_dir}")
     with contextlib.ExitStack() as stack:
-        directory = stack.enter_context(_private_directory(state_dir, run_id))
+        directory = stack.enter_context(private_directory(state_dir, run_id))
         tree = stack.enter_context(open_tree(workspace))
         repository = find_repository(workspace)
         if repository is not None:
@@ -134,8 +134,8 @@ def sweep_views(state_dir: str) -> int:
 
 
 @contextlib.contextmanager
-def _private_directory(state_dir: str, run_id: str) -> Iterator[str]:
-    """Make STATE/views/RUN_ID, and hold a lock on it that dies with us."""
+def private_directory(state_dir: str, run_id: str) -> Iterator[str]:
+    """Make STATE/views/RUN_ID, and hold a lock on it that dies with us; gone afterwards."""
     at = os.path.join(state_dir, "views")
     os.makedirs(at, mode=0o700, exist_ok=True)
     views = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
