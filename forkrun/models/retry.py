@@ -81,19 +81,13 @@ def wait_before(attempt: int, *, policy: RetryPolicy, asked_s: float | None) -> 
 def _check_wait(
     wait_s: float, *, error: ModelUnavailable, deadline: float, budget_end: float
 ) -> None:
-    wakes = time.monotonic() + wait_s
-    for end, name in (
-        (deadline, "the end of the run"),
-        (budget_end, "the end of the retry budget"),
-    ):
-        if wakes >= end:
-            left_s = max(0.0, end - time.monotonic())
-            asked = "" if error.retry_after_s is None else ", as the server asks"
-            raise _ended(
-                error,
-                f"not tried again: a wait of {wait_s:.1f} s{asked},"
-                f" is beyond {name} in {left_s:.1f} s",
-            ) from error
+    now = time.monotonic()
+    end, name = min((deadline, "the end of the run"), (budget_end, "the end of the retry budget"))
+    if now + wait_s >= end:
+        asked = "" if error.retry_after_s is None else ", as the server asks,"
+        left_s = max(0.0, end - now)
+        why = f"a wait of {wait_s:.1f} s{asked} is beyond {name} in {left_s:.1f} s"
+        raise _ended(error, f"not tried again: {why}") from error
 
 
 def _ended(error: ModelUnavailable, why: str) -> ModelUnavailable:

@@ -162,11 +162,12 @@ class ReplyBuilder:
         # Half a surrogate pair in an escape is legal JSON that msgspec refuses.
         try:
             fields = json.loads(data)
-            delta = json.dumps(fields.pop("delta", None)).encode()
+            delta = fields.pop("delta", None) if isinstance(fields, dict) else None
             event = msgspec.convert(fields, type=_Event)
-        except (ValueError, AttributeError, msgspec.ValidationError, RecursionError) as error:
+        except (ValueError, msgspec.ValidationError, RecursionError) as error:
             raise garbled(f"an event is not valid JSON: {error}", self._request_id) from None
-        event.delta = msgspec.Raw(delta)
+        if delta is not None:
+            event.delta = msgspec.Raw(json.dumps(delta).encode())
         return event
 
     def _block(self, index: int) -> _Block:
