@@ -1,6 +1,8 @@
 """What the tests of the models have in common: requests, and one model by each road."""
 
 import contextlib
+import functools
+import gc
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -43,6 +45,7 @@ async def model_by(road: str, url: str, *, key: str = KEY) -> AsyncIterator[Mode
         else:
             client = _client(road, url, key)
             stack.push_async_callback(_close, client)
+            stack.callback(_spare_the_collector)
             model = open_model("claude-test", environ={}, client=client)
         stack.push_async_callback(model.close)
         yield model
@@ -58,6 +61,13 @@ async def ask(
 
 def blocks(reply: Reply) -> list[Any]:
     return [msgspec.json.decode(block) for block in reply.content]
+
+
+@functools.cache
+def _spare_the_collector() -> None:
+    """Take the many objects of the package out of every later collection (once, when it is warm)."""
+    gc.collect()
+    gc.freeze()
 
 
 def _client(road: str, url: str, key: str) -> Any:
