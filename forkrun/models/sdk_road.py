@@ -1,9 +1,9 @@
 """The road by the `anthropic` package: for credentials that are more than a key, and for clients
 that the caller hands in (synchronous or asynchronous, Bedrock, Vertex and Foundry included).
 
-A client of the API itself is sent the bytes of the request and read as bytes; the classes for
-other platforms rewrite the parameters on the way, so they are given them as objects. The package
-never retries for us: one place above both roads does.
+A client of the API itself is sent the bytes of the request; the classes for other platforms rewrite
+the parameters on the way, so they are given them as objects. Answers are read as bytes wherever
+they are server-sent events. The package never retries for us: one place above both roads does.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class SdkModel:
         try:
             stream = await self._client.post(_PATH, **_options(self._client, request))
             reading = _Reading(self._name, stream=stream)
-            async with contextlib.aclosing(_pieces(stream, is_raw=_is_raw(self._client))) as pieces:
+            async with contextlib.aclosing(_pieces(stream)) as pieces:
                 async for piece in pieces:
                     for text in reading.take(piece):
                         heard(text)
@@ -127,7 +127,7 @@ class SdkModel:
             reading = _Reading(self._name, stream=stream)
             with contextlib.closing(stream):
                 call.hold(_socket_of(stream))
-                for piece in _iter(stream, is_raw=_is_raw(self._client)):
+                for piece in _pieces_now(stream):
                     call.hear(list(reading.take(piece)))
                     if reading.is_complete:
                         break
@@ -195,10 +195,10 @@ def _is_raw(client: Any) -> bool:
     return type(client) in (anthropic.Anthropic, anthropic.AsyncAnthropic) and not client.middleware
 
 
-async def _pieces(stream: Any, *, is_raw: bool) -> AsyncGenerator[Any, None]:
+async def _pieces(stream: Any) -> AsyncGenerator[Any, None]:
     """Give bytes or events; closes the stream when it is closed itself."""
     try:
-        async for piece in stream.response.aiter_bytes() if is_raw else stream:
+        async for piece in stream.response.aiter_bytes() if _is_sse(stream) else stream:
             yield piece
     finally:
         await stream.close()
@@ -212,8 +212,15 @@ async def _drain(pieces: AsyncIterator[Any]) -> None:
                 pass
 
 
-def _iter(stream: Any, *, is_raw: bool) -> Iterator[Any]:
-    return stream.response.iter_bytes() if is_raw else iter(stream)
+def _pieces_now(stream: Any) -> Iterator[Any]:
+    """The same, without awaiting."""
+    return iter(stream.response.iter_bytes() if _is_sse(stream) else stream)
+
+
+def _is_sse(stream: Any) -> bool:
+    """Whether the bytes of an answer are events: the package passes over those without a name."""
+    kind = stream.response.headers.get("content-type", "")
+    return bool(kind.startswith("text/event-stream"))
 
 
 def _plain(event: Any) -> dict[str, Any]:
