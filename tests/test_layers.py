@@ -41,6 +41,7 @@ SANDBOX_OF = {
 THIRD_PARTY = {
     "msgspec": ("forkrun",),
     "anthropic": ("forkrun.models.sdk_road",),
+    "httpx2": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
     "pathspec": ("forkrun.tools.walking",),
     "psutil": ("forkrun.watchdog",),

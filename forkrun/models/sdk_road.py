@@ -12,20 +12,18 @@ import asyncio
 import contextlib
 import inspect
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from forkrun.errors import ConfigurationError, ModelError, ModelUnavailable
 
+from .access import DEFAULT_BASE_URL, Access
 from .base import Heard, Reply, Request
 from .calls import Call
 from .faults import error_of, error_of_answer, without
 from .stream import EventReader, ReplyBuilder, cut, garbled
 from .threads import Threads
-
-if TYPE_CHECKING:
-    from .anthropic import Access
 
 _PATH = "/v1/messages"
 MAX_CALLS = 100
@@ -39,8 +37,6 @@ def make_client(access: Access, *, is_open: bool) -> Any:
     Raises `ConfigurationError` where it finds nothing or what it finds is not valid.
     """
     import anthropic
-
-    from .anthropic import DEFAULT_BASE_URL
 
     credential: dict[str, Any] = {}
     if access.key or access.token:
