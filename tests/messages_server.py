@@ -37,6 +37,7 @@ import json
 import re
 import select
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -108,6 +109,7 @@ class MessagesServer:
         key: str | None = None,
         port: int = 0,
         rules: Rules | None = None,
+        tls: ssl.SSLContext | None = None,
         on_request: Callable[[Recorded], None] | None = None,
     ) -> None:
         """`key` is the one credential that is let in; None lets everybody in."""
@@ -122,6 +124,11 @@ class MessagesServer:
         self._open: set[socket.socket] = set()
         self._http = _Http(("127.0.0.1", port), _Handler)
         self._http.owner = self
+        self._scheme = "http" if tls is None else "https"
+        if tls is not None:
+            self._http.socket = tls.wrap_socket(
+                self._http.socket, server_side=True, do_handshake_on_connect=False
+            )
         self._thread = threading.Thread(target=self._http.serve_forever, args=(0.02,), daemon=True)
 
     def __enter__(self) -> MessagesServer:
@@ -140,7 +147,7 @@ class MessagesServer:
 
     @property
     def url(self) -> str:
-        return f"http://127.0.0.1:{self._http.server_address[1]}"
+        return f"{self._scheme}://127.0.0.1:{self._http.server_address[1]}"
 
     @property
     def messages(self) -> list[Recorded]:

@@ -17,6 +17,7 @@ from forkrun.errors import ConfigurationError
 DEFAULT_BASE_URL = "https://api.anthropic.com"
 API_VERSION = "2026-10-21"
 USER_AGENT = "forkrun"
+_FRAMING = ("connection", "content-length", "transfer-encoding")  # ours alone to say
 
 
 class Access(msgspec.Struct, frozen=True, kw_only=True):
@@ -111,5 +112,6 @@ def _custom_headers(environ: Mapping[str, str]) -> dict[str, str]:
             )
         if not value.isprintable():
             raise ConfigurationError(f"ANTHROPIC_CUSTOM_HEADERS: {name} holds a control character")
-        headers[name.lower()] = value
+        if name.lower() not in _FRAMING:
+            headers[name.lower()] = value
     return headers

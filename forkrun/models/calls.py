@@ -82,9 +82,13 @@ class Call:
         self._set(ModelUnavailable(f"no connection to {to} within {CONNECT_S:.0f} s"))
 
     def _pass_on(self, pieces: list[str | None]) -> None:
-        if not self.outcome.done():
+        if self.outcome.done():
+            return
+        try:
             for piece in pieces:
                 self._heard(piece)
+        except Exception as error:  # noqa: BLE001 - it belongs to the task that waits
+            self._set(error)
 
     def _set(self, outcome: Reply | Exception) -> None:
         if self.outcome.done():

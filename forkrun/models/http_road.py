@@ -33,6 +33,7 @@ MAX_ERROR_BYTES = 64 * 1024
 _PIECE_BYTES = 64 * 1024
 _KEEP_S = 30.0
 _DRAIN_S = 0.1
+_TRUST = "SSL_CERT_FILE names a file of certificates to trust"
 _CA_FILES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -72,7 +73,7 @@ class HttpModel:
         self._headers = dict(headers)
         self._secrets = secrets
         self._threads = Threads(limit=MAX_CALLS, name="forkrun-model")
-        self._lines = _IdleLines()
+        self._idle = _IdleConnections()
         self._tls: ssl.SSLContext | None = None
 
     @property
@@ -90,26 +91,26 @@ class HttpModel:
     async def close(self) -> None:
         """Close the idle connections and end the threads."""
         self._threads.close()
-        self._lines.close()
+        self._idle.close()
 
     def _answer(self, call: Call) -> None:
         """Run one call on a thread of the pool; whatever happens becomes its outcome."""
         try:
-            line = self._lines.take() or self._connect(call)
-            call.hold(line.sock)
-            call.connected()
+            connection = self._idle.take() or self._connect(call)
             try:
-                self._exchange(call, line)
+                call.hold(connection.sock)
+                call.connected()
+                self._exchange(call, connection)
             except BaseException:
-                line.close()
+                connection.close()
                 raise
         except Exception as error:  # noqa: BLE001 - it is handed to the task that waits
             call.settle(self._explained(error))
 
-    def _exchange(self, call: Call, line: http.client.HTTPConnection) -> None:
-        broken = self._send(call.request, line)
+    def _exchange(self, call: Call, connection: http.client.HTTPConnection) -> None:
+        broken = self._send(call.request, connection)
         try:
-            response = line.getresponse()
+            response = connection.getresponse()
         except (OSError, http.client.HTTPException) as error:
             raise broken or error from None
         headers = {name.lower(): value for name, value in response.getheaders()}
@@ -121,24 +122,23 @@ class HttpModel:
             outcome = self._explained(self._refusal(response.status, headers=headers, body=body))
         # First the connection, then the outcome: the next request may follow at once.
         call.hold(None)
-        self._keep(line, response)
+        self._keep(connection, response)
         call.settle(outcome)
 
-    def _send(self, request: Request, line: http.client.HTTPConnection) -> OSError | None:
+    def _send(self, request: Request, connection: http.client.HTTPConnection) -> OSError | None:
         """Send a request; give the error where the server stopped reading: it may have answered."""
         parts = request.parts()
-        line.putrequest("POST", self._server.path, skip_host=True, skip_accept_encoding=True)
-        line.putheader("Host", self._server.authority)
-        line.putheader("Content-Length", str(sum(len(part) for part in parts)))
-        headers = self._headers | (
-            {"anthropic-beta": ",".join(request.betas)} if request.betas else {}
-        )
+        connection.putrequest("POST", self._server.path, skip_host=True, skip_accept_encoding=True)
+        headers = {"host": self._server.authority, **self._headers}
+        headers["content-length"] = str(sum(len(part) for part in parts))
+        if request.betas:
+            headers["anthropic-beta"] = ",".join(request.betas)
         for name, value in headers.items():
-            line.putheader(name, value.encode())
+            connection.putheader(name, value.encode())
         try:
-            line.endheaders()
+            connection.endheaders()
             for piece in _pieces(parts):
-                line.send(piece)
+                connection.send(piece)
         except OSError as error:
             return error
         return None
@@ -186,29 +186,35 @@ class HttpModel:
         call.expect_connection(to=self._server.authority)
         if self._server.tls and self._tls is None:
             self._tls = tls_context()
-        line = http.client.HTTPConnection(self._server.host, self._server.port)
-        line.auto_open = 0
-        line.sock = _connected(self._server, call=call, tls=self._tls)
-        return line
+        connection = http.client.HTTPConnection(self._server.host, self._server.port)
+        connection.auto_open = 0
+        connection.sock = _connected(self._server, call=call, tls=self._tls)
+        return connection
 
-    def _keep(self, line: http.client.HTTPConnection, response: http.client.HTTPResponse) -> None:
+    def _keep(
+        self, connection: http.client.HTTPConnection, response: http.client.HTTPResponse
+    ) -> None:
         """Keep the connection where its answer is at its end, or very nearly so."""
         try:
-            if line.sock is not None and not response.isclosed():
-                line.sock.settimeout(_DRAIN_S)
+            if connection.sock is not None and not response.isclosed():
+                connection.sock.settimeout(_DRAIN_S)
                 response.read(_PIECE_BYTES)
-            if line.sock is not None and response.isclosed():
-                line.sock.settimeout(SILENCE_S)
-                self._lines.give(line)
+            if connection.sock is not None and response.isclosed():
+                connection.sock.settimeout(SILENCE_S)
+                self._idle.give(connection)
                 return
         except (OSError, http.client.HTTPException):
             pass  # the answer is here; only the connection is lost
         response.close()
-        line.close()
+        connection.close()
 
     def _explained(self, error: Exception) -> Exception:
         if isinstance(error, OSError | http.client.HTTPException):
-            error = ModelUnavailable(f"no answer from {self._server.authority}: {_reason(error)}")
+            message = f"no answer from {self._server.authority}: {_reason(error)}"
+            if isinstance(error, ssl.SSLCertVerificationError):
+                error = ModelError(message, hint=_TRUST, kind="tls_error")
+            else:
+                error = ModelUnavailable(message)
         if isinstance(error, ModelError):
             error.args = (without(self._secrets, text=str(error)),)
         return error
@@ -233,11 +239,11 @@ def _trust_elsewhere(context: ssl.SSLContext) -> None:
         return
 
 
-class _IdleLines:
+class _IdleConnections:
     """Connections that wait for the next request, newest first."""
 
     def __init__(self) -> None:
-        self._lines: list[tuple[float, http.client.HTTPConnection]] = []
+        self._idle: list[tuple[float, http.client.HTTPConnection]] = []
         self._lock = threading.Lock()
         self._closed = False
 
@@ -245,26 +251,26 @@ class _IdleLines:
         """Give a connection that the server has not closed meanwhile, or None."""
         while True:
             with self._lock:
-                if not self._lines:
+                if not self._idle:
                     return None
-                since, line = self._lines.pop()
-            if time.monotonic() - since < _KEEP_S and not _is_readable(line.sock):
-                return line
-            line.close()
+                since, connection = self._idle.pop()
+            if time.monotonic() - since < _KEEP_S and not _is_readable(connection.sock):
+                return connection
+            connection.close()
 
-    def give(self, line: http.client.HTTPConnection) -> None:
+    def give(self, connection: http.client.HTTPConnection) -> None:
         with self._lock:
             if not self._closed:
-                self._lines.append((time.monotonic(), line))
+                self._idle.append((time.monotonic(), connection))
                 return
-        line.close()
+        connection.close()
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            lines, self._lines = self._lines, []
-        for _, line in lines:
-            line.close()
+            lines, self._idle = self._idle, []
+        for _, connection in lines:
+            connection.close()
 
 
 def _is_readable(sock: socket.socket | None) -> bool:

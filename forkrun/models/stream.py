@@ -76,6 +76,7 @@ class _Event(msgspec.Struct):
     content_block: msgspec.Raw = msgspec.Raw(b"")
     delta: msgspec.Raw = msgspec.Raw(b"")
     usage: dict[str, Any] | None = None
+    error: msgspec.Raw = msgspec.Raw(b"")
 
 
 class _Ending(msgspec.Struct):
@@ -121,13 +122,8 @@ class ReplyBuilder:
                 self._end(event)
             case "message_stop":
                 self._stopped = True
-            case "error":
-                fault = fault_in(data)
-                raise error_of(
-                    message=fault.message or "an error event without a message",
-                    kind=fault.type or "api_error",
-                    request_id=self._request_id,
-                )
+            case "error" | "" if event.type or event.error:
+                raise self._failure(data)
         return None
 
     def reply(self) -> Reply:
@@ -148,6 +144,14 @@ class ReplyBuilder:
             model=self._model,
             request_id=self._request_id,
             stop_details=None if details == b"null" else details,
+        )
+
+    def _failure(self, data: bytes) -> ModelError:
+        fault = fault_in(data)
+        return error_of(
+            message=fault.message or "an error event without a message",
+            kind=fault.type or "api_error",
+            request_id=self._request_id,
         )
 
     def _decoded(self, data: bytes) -> _Event:

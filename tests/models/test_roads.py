@@ -252,6 +252,22 @@ def test_cancelling_frees_the_thread():
     asyncio.run(play())
 
 
+@pytest.mark.parametrize("road", ROADS)
+def test_who_listens_may_fail(road):
+    """An error of the listener ends the call and reaches whoever waits for it."""
+
+    def listener(_):
+        raise BrokenPipeError("nobody reads")
+
+    async def play():
+        with MessagesServer([{"text": "x"}]) as server:
+            async with model_by(road, server.url) as model:
+                await model.reply(request(), listener)
+
+    with pytest.raises((BrokenPipeError, ModelError), match="nobody reads"):
+        asyncio.run(play())
+
+
 def test_connections_are_used_again():
     """A second request does not connect again, after an error either."""
 

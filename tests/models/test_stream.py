@@ -172,6 +172,26 @@ def test_an_event_that_is_none_can_be_tried_again(data):
         read(b"data: " + data + b"\n\n" + around())
 
 
+@pytest.mark.parametrize(
+    ("data", "wanted"),
+    [
+        (
+            b'{"type":"error","error":{"type":"overloaded_error","message":"busy"}}',
+            ModelUnavailable,
+        ),
+        (b'{"error":{"type":"invalid_request_error","message":"busy"}}', ModelError),
+        (b'{"error":"busy"}', ModelUnavailable),
+        (b'{"type":"error"}', ModelUnavailable),
+        (b'{"type":"error","error":{"type":"of_next_year","message":"busy"}}', ModelUnavailable),
+    ],
+)
+def test_an_error_event_counts_in_every_form(data, wanted):
+    """Local servers leave out the type, or give the message alone."""
+    with pytest.raises(ModelError) as caught:
+        read(b"data: " + data + b"\n\n" + around())
+    assert type(caught.value) is wanted
+
+
 def test_usage_counts_are_totals_so_far():
     """A later count replaces an earlier one; one that is missing, null or odd does not."""
     events = [
