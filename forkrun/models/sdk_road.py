@@ -4,6 +4,8 @@ that the caller hands in (synchronous or asynchronous, Bedrock, Vertex and Found
 A client of the API itself is sent the bytes of the request; the classes for other platforms rewrite
 the parameters on the way, so they are given them as objects. Answers are read as bytes wherever
 they are server-sent events. The package never retries for us: one place above both roads does.
+Cancelling frees whoever waits at once; the thread of a synchronous client whose server has not yet
+answered is freed with that answer, or when the client's own timeout ends it.
 """
 
 from __future__ import annotations
