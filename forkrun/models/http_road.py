@@ -222,7 +222,10 @@ class HttpModel:
 
 def tls_context() -> ssl.SSLContext:
     """Trust what the system trusts; SSL_CERT_FILE and SSL_CERT_DIR go first, as OpenSSL has it."""
-    context = ssl.create_default_context()
+    # As the anthropic package does; `create_default_context` is stricter from Python 3.13 on, and
+    # refuses certificates of many company proxies.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_default_certs()
     paths = ssl.get_default_verify_paths()
     if paths.cafile is None and paths.capath is None:
         _trust_elsewhere(context)
