@@ -299,3 +299,16 @@ def test_a_fork_with_a_question_searches_and_remembers(tmp_path: Path) -> None:
     """A question after a conversation is answered from the workspace and from what was said."""
     text, _ = drive(lay(tmp_path, PYTHON), *CONVERSATION, "Why does the retry test fail?")
     assert "From the conversation:\n- The retry test still fails. TODO: mock the clock." in text
+
+
+def test_a_fork_calls_the_parent_s_tools_by_their_names() -> None:
+    """Where the request shows tools under a parent's names, those are called."""
+    tools = [
+        {"name": name, "input_schema": {"type": "object"}} for name in ("Read", "Grep", "Task")
+    ]
+    request = Request(
+        params={"tools": msgspec.Raw(msgspec.json.encode(tools))},
+        messages=[msgspec.json.encode(user(QUESTION))],
+    )
+    reply = asyncio.run(OfflineModel().reply(request, lambda _: None))
+    assert {msgspec.json.decode(block)["name"] for block in reply.content} == {"Grep"}
