@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .evidence import Line, Question, defines, found_files, found_lines, in_scope, question_of
+from .evidence import (
+    Line,
+    Question,
+    defines,
+    found_files,
+    found_lines,
+    is_aside,
+    question_of,
+    speaks_of,
+)
 from .history import History, Said
 from .topics import Topic
 from .words import stem
 
-MOST_LINES = 12
+MOST_LINES = 14
+MOST_OF_FILE = 10
 MOST_NAMES = 3
 _LINE_CHARACTERS = 240
 _CLOSE = 2.0  # how much less than the best a second answer may weigh
@@ -34,7 +44,12 @@ def answer(history: History) -> str:
 
 def _of_topic(topic: Topic, lines: Sequence[Line]) -> str:
     """Say what the topic's lines name, the best supported first; "" where they name nothing."""
-    lines = [e for e in lines if in_scope(topic, e.path) and re.search(topic.pattern, e.text)]
+    on_tests = "test" in topic.words.split()
+    lines = [
+        line
+        for line in lines
+        if speaks_of(topic, line.path, line.text) and (on_tests or not is_aside(line.path))
+    ]
     if not topic.names:
         paths = list(dict.fromkeys(line.path for line in lines[:MOST_LINES]))[:2]
         return topic.sentence.format(where=" and ".join(paths)) if paths else ""
@@ -93,7 +108,7 @@ def _shown(lines: Sequence[Line]) -> list[Line]:
     chosen: list[Line] = []
     for line in lines:
         of_file = sum(other.path == line.path for other in chosen)
-        if of_file < MOST_LINES // 2 and line.rank <= 0.6 * lines[0].rank:
+        if of_file < MOST_OF_FILE and line.rank <= 0.6 * lines[0].rank:
             chosen.append(line)
         if len(chosen) == MOST_LINES:
             break
