@@ -30,9 +30,14 @@ SHARED = (
 CHILD = ("forkrun.loop", "forkrun.tools", "forkrun.worker")
 
 SANDBOX_OF = {
-    "shared": ("forkrun_sandbox.spec",),
-    "child": ("forkrun_sandbox.spec", "forkrun_sandbox.enter"),
-    "parent": ("forkrun_sandbox.spec", "forkrun_sandbox.probe", "forkrun_sandbox.launch"),
+    "shared": ("forkrun_sandbox.spec", "forkrun_sandbox.fault"),
+    "child": ("forkrun_sandbox.spec", "forkrun_sandbox.fault", "forkrun_sandbox.enter"),
+    "parent": (
+        "forkrun_sandbox.spec",
+        "forkrun_sandbox.fault",
+        "forkrun_sandbox.probe",
+        "forkrun_sandbox.launch",
+    ),
 }
 """The faces of the sandbox that each side may name; the package itself does nothing."""
 

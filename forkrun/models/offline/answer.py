@@ -85,9 +85,9 @@ def _of_name(name: str, lines: Sequence[Line]) -> str:
 
 def _otherwise(history: History, question: Question, *, lines: Sequence[Line]) -> str:
     """Say, where no sentence answers, what was searched and what came of it."""
-    words = (
-        ", ".join((*question.paths, *question.names, *question.words)) or "nothing in particular"
-    )
+    searched = (*question.paths, *question.names, *question.words)
+    topics = (word for topic in question.topics for word in topic.words.split()[:3])
+    words = ", ".join(searched or topics) or "all files"
     if not history.tools:
         return (
             "I have no tools in this run and I am not a language model, so I cannot answer this. "
