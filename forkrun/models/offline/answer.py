@@ -32,7 +32,7 @@ def answer(history: History) -> str:
     lines = found_lines(history, question)
     sentences = [_of_topic(topic, lines) for topic in question.topics]
     sentences += [_of_name(name, lines) for name in question.names]
-    shown = _shown(lines)
+    shown = _shown(lines, least=0.75 if any(sentences) else 0.55)
     parts = [
         " ".join(filter(None, sentences)) or _otherwise(history, question, lines=shown),
         "\n".join(f"{line.path}:{line.number}: {_clipped(line.text)}" for line in shown),
@@ -59,12 +59,18 @@ def _of_topic(topic: Topic, lines: Sequence[Line]) -> str:
             support.setdefault(what, []).append(line)
     if not support:
         return ""
-    weights = {what: min(e).rank - 0.5 * min(len(e), 4) for what, e in support.items()}
+    weights = {what: _support(evidence) for what, evidence in support.items()}
     ranked = sorted(weights, key=lambda what: (weights[what], what))
     limit = 1 if "" in topic.names else MOST_NAMES
     close = [what for what in ranked if weights[what] <= weights[ranked[0]] + _CLOSE][:limit]
     first = min(support[ranked[0]])
     return topic.sentence.format(what=_listed(close), where=f"{first.path}:{first.number}")
+
+
+def _support(evidence: Sequence[Line]) -> float:
+    """Rank an answer by its best line, and by how many more are nearly as good."""
+    best = min(evidence).rank
+    return best - 0.3 * min(sum(line.rank <= best + _CLOSE for line in evidence), 6)
 
 
 def _named_in(topic: Topic, text: str) -> list[str]:
@@ -103,12 +109,15 @@ def _otherwise(history: History, question: Question, *, lines: Sequence[Line]) -
     return f"Nothing in this workspace speaks to this. Searched for: {words} (as {patterns})."
 
 
-def _shown(lines: Sequence[Line]) -> list[Line]:
-    """Choose the best lines, not all from one file, and put those of a file together."""
+def _shown(lines: Sequence[Line], *, least: float) -> list[Line]:
+    """Choose the best lines, not all from one file, and put those of a file together.
+
+    `least` is how much of the best line's rank a line must have.
+    """
     chosen: list[Line] = []
     for line in lines:
         of_file = sum(other.path == line.path for other in chosen)
-        if of_file < MOST_OF_FILE and line.rank <= 0.6 * lines[0].rank:
+        if of_file < MOST_OF_FILE and line.rank <= least * lines[0].rank:
             chosen.append(line)
         if len(chosen) == MOST_LINES:
             break

@@ -24,7 +24,7 @@ _DEFINES = (
     r"\b(?:def|class|func|function|fn|struct|enum|trait|interface|type|const|let|var|module)\s+"
 )
 _GENERATED = (
-    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*",
+    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*", "HISTORY*", "History*",
     "*.ipynb", "go.sum", "*.csv", "*.jsonl",
 )  # fmt: skip
 _ASIDE = re.compile(
@@ -181,7 +181,7 @@ def _place_weight(path: str, question: Question) -> float:
     if question.topics and matches(f"{{{MANIFESTS}}}", path):
         weight += 1.5
     if is_aside(path):
-        weight -= 2.0
+        weight -= 3.5
     return weight
 
 
