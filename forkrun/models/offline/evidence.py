@@ -24,8 +24,8 @@ _DEFINES = (
     r"\b(?:def|class|func|function|fn|struct|enum|trait|interface|type|const|let|var|module)\s+"
 )
 _GENERATED = (
-    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*", "HISTORY*",
-    "History*", "*.ipynb", "go.sum", "*.csv", "*.jsonl",
+    "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*",
+    "HISTORY*", "History*", "*.ipynb", "go.sum", "*.csv", "*.jsonl",
 )  # fmt: skip
 _ASIDE = re.compile(
     r"(?:^|/)(?:tests?|testing|fixtures?|examples?|docs?|benchmarks?|vendor|third_party)/"
