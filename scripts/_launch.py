@@ -63,8 +63,8 @@ def fingerprint(paths: list[str]) -> str:
 
 
 def source_files() -> list[str]:
-    """Give the paths of all files of our packages, sorted."""
-    found = []
+    """Give the paths of all files of our packages and of what describes them, sorted."""
+    found = [os.path.join(ROOT, "pyproject.toml")]
     folders = [os.path.join(ROOT, folder) for folder in PACKAGES.values()]
     while folders:
         with os.scandir(folders.pop()) as entries:

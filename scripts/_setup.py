@@ -13,12 +13,14 @@ import compileall
 import contextlib
 import fcntl
 import filecmp
+import glob
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import time
+import tomllib
 from collections.abc import Iterator
 
 sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
@@ -196,8 +198,25 @@ def copy_sources() -> None:
         folder = os.path.join(site_packages(), name)
         remove_what_is_gone(folder, wanted)
         compileall.compile_dir(folder, quiet=2)
+    write_metadata()
     link_for_mypy()
     write_stamp(SOURCES, stamp)
+
+
+def write_metadata() -> None:
+    """Tell `importlib.metadata` name and version, as an installed wheel does."""
+    with open(os.path.join(ROOT, "pyproject.toml"), "rb") as file:
+        project = tomllib.load(file)["project"]
+    name = project["name"].replace("-", "_")
+    folder = os.path.join(site_packages(), f"{name}-{project['version']}.dist-info")
+    for other in glob.glob(os.path.join(glob.escape(site_packages()), f"{name}-*.dist-info")):
+        if other != folder:
+            shutil.rmtree(other)
+    os.makedirs(folder, exist_ok=True)
+    with open(os.path.join(folder, "METADATA"), "w", encoding="utf-8") as file:
+        file.write(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
 
 
 def link_for_mypy() -> None:

@@ -51,7 +51,8 @@ class OfflineModel:
                 heard(piece)
             return _reply(request, [_text_block(text)], stop_reason="end_turn")
         heard(None)
-        blocks = list(_call_blocks(step, place=len(request.messages)))
+        named = tuple((history.tools[name], arguments) for name, arguments in step)
+        blocks = list(_call_blocks(named, place=len(request.messages)))
         return _reply(request, blocks, stop_reason="tool_use")
 
     async def close(self) -> None:

@@ -5,12 +5,22 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from .evidence import Line, Question, defines, found_files, found_lines, in_scope, question_of
+from .evidence import (
+    Line,
+    Question,
+    defines,
+    found_files,
+    found_lines,
+    is_aside,
+    question_of,
+    speaks_of,
+)
 from .history import History, Said
 from .topics import Topic
 from .words import stem
 
-MOST_LINES = 12
+MOST_LINES = 14
+MOST_OF_FILE = 10
 MOST_NAMES = 3
 _LINE_CHARACTERS = 240
 _CLOSE = 2.0  # how much less than the best a second answer may weigh
@@ -22,7 +32,7 @@ def answer(history: History) -> str:
     lines = found_lines(history, question)
     sentences = [_of_topic(topic, lines) for topic in question.topics]
     sentences += [_of_name(name, lines) for name in question.names]
-    shown = _shown(lines)
+    shown = _shown(lines, least=0.75 if any(sentences) else 0.55)
     parts = [
         " ".join(filter(None, sentences)) or _otherwise(history, question, lines=shown),
         "\n".join(f"{line.path}:{line.number}: {_clipped(line.text)}" for line in shown),
@@ -34,7 +44,12 @@ def answer(history: History) -> str:
 
 def _of_topic(topic: Topic, lines: Sequence[Line]) -> str:
     """Say what the topic's lines name, the best supported first; "" where they name nothing."""
-    lines = [e for e in lines if in_scope(topic, e.path) and re.search(topic.pattern, e.text)]
+    on_tests = "test" in topic.words.split()
+    lines = [
+        line
+        for line in lines
+        if speaks_of(topic, line.path, line.text) and (on_tests or not is_aside(line.path))
+    ]
     if not topic.names:
         paths = list(dict.fromkeys(line.path for line in lines[:MOST_LINES]))[:2]
         return topic.sentence.format(where=" and ".join(paths)) if paths else ""
@@ -44,12 +59,18 @@ def _of_topic(topic: Topic, lines: Sequence[Line]) -> str:
             support.setdefault(what, []).append(line)
     if not support:
         return ""
-    weights = {what: min(e).rank - 0.5 * min(len(e), 4) for what, e in support.items()}
+    weights = {what: _support(evidence) for what, evidence in support.items()}
     ranked = sorted(weights, key=lambda what: (weights[what], what))
     limit = 1 if "" in topic.names else MOST_NAMES
     close = [what for what in ranked if weights[what] <= weights[ranked[0]] + _CLOSE][:limit]
     first = min(support[ranked[0]])
     return topic.sentence.format(what=_listed(close), where=f"{first.path}:{first.number}")
+
+
+def _support(evidence: Sequence[Line]) -> float:
+    """Rank an answer by its best line, and by how many more are nearly as good."""
+    best = min(evidence).rank
+    return best - 0.3 * min(sum(line.rank <= best + _CLOSE for line in evidence), 6)
 
 
 def _named_in(topic: Topic, text: str) -> list[str]:
@@ -70,9 +91,9 @@ def _of_name(name: str, lines: Sequence[Line]) -> str:
 
 def _otherwise(history: History, question: Question, *, lines: Sequence[Line]) -> str:
     """Say, where no sentence answers, what was searched and what came of it."""
-    words = (
-        ", ".join((*question.paths, *question.names, *question.words)) or "nothing in particular"
-    )
+    searched = (*question.paths, *question.names, *question.words)
+    topics = (word for topic in question.topics for word in topic.words.split()[:3])
+    words = ", ".join(searched or topics) or "all files"
     if not history.tools:
         return (
             "I have no tools in this run and I am not a language model, so I cannot answer this. "
@@ -88,12 +109,15 @@ def _otherwise(history: History, question: Question, *, lines: Sequence[Line]) -
     return f"Nothing in this workspace speaks to this. Searched for: {words} (as {patterns})."
 
 
-def _shown(lines: Sequence[Line]) -> list[Line]:
-    """Choose the best lines, not all from one file, and put those of a file together."""
+def _shown(lines: Sequence[Line], *, least: float) -> list[Line]:
+    """Choose the best lines, not all from one file, and put those of a file together.
+
+    `least` is how much of the best line's rank a line must have.
+    """
     chosen: list[Line] = []
     for line in lines:
         of_file = sum(other.path == line.path for other in chosen)
-        if of_file < MOST_LINES // 2 and line.rank <= 0.6 * lines[0].rank:
+        if of_file < MOST_OF_FILE and line.rank <= least * lines[0].rank:
             chosen.append(line)
         if len(chosen) == MOST_LINES:
             break

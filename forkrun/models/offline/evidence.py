@@ -25,13 +25,16 @@ _DEFINES = (
 )
 _GENERATED = (
     "*.lock", "*-lock.*", "*.min.*", "*.map", "*.svg", "*.snap", "CHANGELOG*", "CHANGES*",
-    "*.ipynb", "go.sum", "*.csv", "*.jsonl",
+    "HISTORY*", "History*", "*.ipynb", "go.sum", "*.csv", "*.jsonl",
 )  # fmt: skip
 _ASIDE = re.compile(
     r"(?:^|/)(?:tests?|testing|fixtures?|examples?|docs?|benchmarks?|vendor|third_party)/"
 )
 _IS_PATTERN = re.compile(r"\\[bsdw]|\(\?[:i]")  # a pattern is not a fact
 _THIS_FILE = 8.0
+_MOST_BELOW = 12
+_OPENS = re.compile(r"""^\[|[\[{(]\s*$|\"{3}\s*$""")
+_CLOSING = ("]", "}", ")", '"""')
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,11 +75,13 @@ def question_of(task: str) -> Question:
 def found_lines(history: History, question: Question) -> list[Line]:
     """Give the lines that were found and say something, what says most first, each once."""
     rows = {(path, number): text for path, number, text in _rows(history.tried) if text.strip()}
-    lines = (
-        Line(-weight_of(path, text, question), path, number, text)
-        for (path, number), text in rows.items()
+    weights = {place: weight_of(place[0], text, question) for place, text in rows.items()}
+    for topic in question.topics:
+        if topic.heads_block:
+            _weigh_blocks(topic, rows, weights)
+    telling = sorted(
+        Line(-weight, *place, rows[place]) for place, weight in weights.items() if weight > 0
     )
-    telling = sorted(line for line in lines if line.rank < 0)
     in_named = [line for line in telling if _named(line.path, question) >= _THIS_FILE]
     return in_named or telling
 
@@ -92,6 +97,20 @@ def found_files(history: History, question: Question) -> list[str]:
                 if path and not path.startswith("[") and not path.endswith("/"):
                     best.setdefault(path, -_place_weight(path, question) - _named(path, question))
     return sorted(best, key=lambda path: (best[path], path))
+
+
+def _weigh_blocks(
+    topic: Topic, rows: dict[tuple[str, int], str], weights: dict[tuple[str, int], float]
+) -> None:
+    """Give the lines below one that matches its weight, until a blank line or a new part."""
+    for (path, number), text in rows.items():
+        if not speaks_of(topic, path, text) or not _OPENS.search(text):
+            continue
+        for below in range(number + 1, number + _MOST_BELOW):
+            line = rows.get((path, below), "")
+            if not line or line.startswith("[") or line.strip().startswith(_CLOSING):
+                break
+            weights[path, below] = max(weights[path, below], weights[path, number])
 
 
 def _rows(calls: tuple[Call, ...]) -> Iterator[tuple[str, int, str]]:
@@ -112,7 +131,7 @@ def weight_of(path: str, text: str, question: Question) -> float:
     """Weigh a line: what it says, and then where it stands; 0 where it says nothing."""
     says = sum(3.0 + 3.0 * defines(name, text) for name in question.names if name in text)
     for place, topic in enumerate(question.topics):
-        if in_scope(topic, path) and re.search(topic.pattern, text):
+        if speaks_of(topic, path, text):
             named = any(re.search(p, text, re.IGNORECASE) for p in topic.names.values())
             says += (6.0 if named else 1.0 if topic.names else 4.0) / (1 + place)
     stems = {stem(word) for word in re.findall(r"[^\W\d_]{2,}", text)}
@@ -131,9 +150,16 @@ def defines(name: str, text: str) -> bool:
     return bool(re.search(rf"{_DEFINES}{escaped}\b|^\s*{escaped}\s*(?::[^=]*)?=[^=]", text))
 
 
-def in_scope(topic: Topic, path: str) -> bool:
-    """Tell whether a topic's answer can stand in this file."""
-    return topic.everywhere or matches(topic.files, path)
+def speaks_of(topic: Topic, path: str, text: str) -> bool:
+    """Tell whether a line can hold a topic's answer: not in every file, and not in a comment."""
+    is_comment = text.lstrip().startswith(("# ", "//")) and not path.endswith(".md")
+    in_scope = topic.everywhere or matches(topic.files, path)
+    return in_scope and not is_comment and bool(re.search(topic.pattern, text))
+
+
+def is_aside(path: str) -> bool:
+    """Tell whether a file only tries out, shows or describes what the project is."""
+    return bool(_ASIDE.search(path))
 
 
 def matches(glob: str, path: str) -> bool:
@@ -154,8 +180,8 @@ def _place_weight(path: str, question: Question) -> float:
         weight += 2.0
     if question.topics and matches(f"{{{MANIFESTS}}}", path):
         weight += 1.5
-    if _ASIDE.search(path):
-        weight -= 2.0
+    if is_aside(path):
+        weight -= 3.5
     return weight
 
 

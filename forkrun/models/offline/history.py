@@ -14,6 +14,15 @@ from forkrun.prompts import SUMMARY_NOW
 Calls = tuple[tuple[str, dict[str, str | int]], ...]
 """Tool calls to be made at once: name and input."""
 
+CLAUDE_CODE = {
+    "Bash": "bash",
+    "Read": "read_file",
+    "Write": "write_file",
+    "Edit": "edit_file",
+    "Glob": "glob",
+    "Grep": "grep",
+}
+"""Our tools under the names that a parent may have for them; their inputs are the same."""
 SUBJECTS = ("file_path", "path", "notebook_path", "pattern", "command")
 _TASK_MARK = "Your task:\n"  # stands before the task in the last message of a fork
 
@@ -21,7 +30,7 @@ _TASK_MARK = "Your task:\n"  # stands before the task in the last message of a f
 class Call(msgspec.Struct, frozen=True, kw_only=True):
     """One tool call of the conversation and its result, None where there is none.
 
-    `subject` is the file, pattern or command that the call was about.
+    `name` is ours where the tool is; `subject` the file, pattern or command that it was about.
     """
 
     name: str
@@ -40,13 +49,14 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
     """A request, taken apart. `said` and `done` are what came before the task, `tried` the calls
-    made for it; `must_finish` says that no further call will run."""
+    made for it; `tools` gives the name to call each of our tools by; `must_finish` says that no
+    further call will run."""
 
     task: str
     said: tuple[Said, ...]
     done: tuple[Call, ...]
     tried: tuple[Call, ...]
-    tools: frozenset[str]
+    tools: dict[str, str]
     max_tokens: int
     must_finish: bool
 
@@ -83,7 +93,7 @@ def read_history(request: Request) -> History:
         said=tuple(_texts(before)),
         done=tuple(_calls([*before[:-1], messages[place]])),
         tried=tuple(_calls(messages[place + 1 :])),
-        tools=frozenset(tool.name for tool in tools) & INPUTS.keys(),
+        tools={_ours(tool.name): tool.name for tool in tools if _ours(tool.name) in INPUTS},
         max_tokens=msgspec.json.decode(request.params.get("max_tokens", b"8000"), type=int),
         must_finish=any(SUMMARY_NOW in said.text for said in _texts(messages[place + 1 :])),
     )
@@ -129,7 +139,7 @@ def _calls(messages: _Messages) -> Iterator[Call]:
                 arguments = block.input if isinstance(block.input, dict) else {}
                 result = results.get(str(block.id))
                 yield Call(
-                    name=str(block.name),
+                    name=_ours(str(block.name)),
                     subject=next(
                         (str(arguments[key]) for key in SUBJECTS if arguments.get(key)), ""
                     ),
@@ -137,6 +147,10 @@ def _calls(messages: _Messages) -> Iterator[Call]:
                     result=None if result is None else _flat(result.content),
                     is_error=bool(result and result.is_error),
                 )
+
+
+def _ours(name: str) -> str:
+    return CLAUDE_CODE.get(name, name)
 
 
 def _flat(content: Any) -> str:

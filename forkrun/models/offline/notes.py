@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 
 from .history import Call, Calls, History, Said
 
@@ -40,7 +40,7 @@ def note_down(history: History) -> Calls | str:
     """Write the notes into the file that the task names, where it names one; then say them."""
     notes = conversation_notes(history)
     path = _file_named(history)
-    if not path or history.must_finish or not history.tools & {"write_file", "edit_file"}:
+    if not path or history.must_finish or not history.tools.keys() & {"write_file", "edit_file"}:
         return notes
     written = [call for call in history.tried if _WRITES.search(call.name)]
     if written:
@@ -48,7 +48,7 @@ def note_down(history: History) -> Calls | str:
     read = next((call for call in history.tried if call.name == "read_file"), None)
     if read is None and "read_file" in history.tools:
         return (("read_file", {"file_path": path}),)
-    calls = _write(path, notes, read=read, tools=history.tools)
+    calls = _write(path, notes, read=read, tools=history.tools.keys())
     return calls or f"Not written to {path}: {_why_not(read)}\n\n{notes}"
 
 
@@ -90,7 +90,7 @@ def conversation_notes(history: History) -> str:
     return "\n\n".join(parts)
 
 
-def _write(path: str, notes: str, *, read: Call | None, tools: frozenset[str]) -> Calls:
+def _write(path: str, notes: str, *, read: Call | None, tools: Set[str]) -> Calls:
     """Give the call that puts the notes at the end of the file; none where it cannot be done."""
     rows = _rows(read)
     if rows is None:  # there is no such file, or it cannot be seen

@@ -11,10 +11,11 @@ import msgspec
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
     """One subject of questions.
 
-    `words`: words of a prompt that mean it. `files`: where the answer stands, as a
-    glob. `pattern`: what its lines look like. `everywhere`: sources are searched too, not only
-    `files`. `names`: what can be the answer, each with the pattern that tells it; where a pattern
-    has a group, what the group holds is the answer. `sentence`: `{what}` stands for the answer,
+    `words`: words of a prompt that mean it. `files`: where the answer stands, as a glob.
+    `pattern`: what its lines look like. `everywhere`: sources are searched too, not only `files`.
+    `heads_block`: the lines below one that matches and opens a list or a part belong to it.
+    `names`: what can be the answer, each with the pattern that tells it; where a pattern has a
+    group, what the group holds is the answer. `sentence`: `{what}` stands for the answer,
     `{where}` for the place that shows it.
     """
 
@@ -24,6 +25,7 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     sentence: str
     names: dict[str, str] = {}
     everywhere: bool = False
+    heads_block: bool = False
 
 
 MANIFESTS = (
@@ -160,8 +162,9 @@ TOPICS = (
     Topic(
         words="depend dependency library package requirement",
         files=SETTINGS,
-        pattern=r"(?i)dependenc|install_requires|^require\b|"
-        r"^ *[\"'][a-z0-9@/_.-]+[\"']? *([:,]|[<>=~^]=?)",
+        pattern=r"(?i)dependencies\]|dependencies[\"']? *[=:]|\[dependency-groups\]|"
+        r"install_requires|^require\b|^[a-z0-9_.-]+ *[<>=~!]=|^ *(gem|implementation) ",
+        heads_block=True,
         sentence="The dependencies are declared in {where}.",
     ),
     Topic(
@@ -205,9 +208,9 @@ TOPICS = (
     Topic(
         words="port listen host bind server",
         files=f"**/{{{MANIFESTS},Dockerfile*,docker-compose*,compose.y*ml,.env*,*.yml,*.yaml}}",
-        pattern=r"(?i)\bport\b[\"']?\)? *([:=,(]|\|\|) *[\"']?\d|\bEXPOSE +\d|\.listen\(|--port\b|"
-        r"\blisten\w*\b.*:\d{2,5}",
-        names={"": r"(?i:port\b\D{0,24}?|EXPOSE +|\.listen\( *|--port[ =]+|:)(\d{2,5})\b"},
+        pattern=r"(?i)(\b|_)port\b[\"']?\)?(: *\w+)? *([:=,(]|\|\|) *[\"']?\d|\bEXPOSE +\d|"
+        r"\.listen\(|--port\b|\blisten\w*\b.*:\d{2,5}",
+        names={"": r"port\b(?:: *\w+)?\D{0,24}?(\d{2,5})\b|(?:EXPOSE +|\.listen\( *|:)(\d{2,5})\b"},
         sentence="The port is {what} ({where}).",
         everywhere=True,
     ),
@@ -245,6 +248,7 @@ TOPICS = (
         files=f"**/{{README*,{MANIFESTS}}}",
         pattern=r"(?i)^ *[\"']?description[\"']? *[:=]|^# [^.]*$",
         names={"": r"^ *[\"']?description[\"']? *[:=] *[\"']([^\"]+)[\"']"},
+        heads_block=True,
         sentence="It says of itself: {what} ({where})",
     ),
 )
