@@ -19,6 +19,7 @@ from forkrun.policy.programs import (
     OTHER_RUNNERS,
     PLAIN_RUNNERS,
     REDEFINERS,
+    RESERVED,
     RUNNERS,
     SHELLS,
     SOURCES,
@@ -31,6 +32,7 @@ from forkrun.policy.rules import Rule, squeeze
 from forkrun.policy.shell import Command, Redirect, Script, Word, read_script
 
 _MAX_DEPTH = 8
+_MAX_CHARS = 400_000  # of all the commands that one text is found to hold
 _PARTS = re.compile(r"[ \t\n;&|()<>=]")
 
 
@@ -50,9 +52,13 @@ def denial(text: str, *, rules: Sequence[Rule], script: Script) -> Denial | None
             return Denial(rule=rule, part=text, is_certain=True)
     if not rules:
         return None
+    left = _MAX_CHARS
     for found in _everything(script, depth=0):
         if isinstance(found, str):
             return Denial(rule=rules[0], part=found, is_certain=False)
+        left -= len(found.raw) + 20
+        if left < 0:
+            return Denial(rule=rules[0], part="so many commands in one", is_certain=False)
         for rule in rules:
             if any(_may_match(rule.globs, form) for form in _forms(found)):
                 return Denial(rule=rule, part=found.shown, is_certain=True)
@@ -62,28 +68,30 @@ def denial(text: str, *, rules: Sequence[Rule], script: Script) -> Denial | None
 def not_allowed(
     text: str, *, rules: Sequence[Rule], script: Script, may_write: Callable[[str], bool]
 ) -> str | None:
-    """Name what of the command these allowing rules do not admit, or None where they admit all.
+    """Say what of the command these allowing rules do not admit, or None where they admit all.
 
     `may_write` says whether rules allow to write a path of the workspace, for redirections.
     """
     if script.doubts:
-        return f"{script.doubts[0]}, which cannot be judged with certainty"
-    if script.beyond:
-        return script.beyond[0]
-    if not agrees(text, script):
-        return "something that cannot be judged with certainty"
+        return f"this command cannot be judged with certainty ({script.doubts[0]})"
+    part = script.beyond[0] if script.beyond else None
+    if part is None and not agrees(text, script):
+        return "this command cannot be judged with certainty (two readings of it differ)"
+    part = part or _redirection_not_allowed(script, may_write=may_write)
+    for command in script.commands:
+        part = part or _part_not_allowed(command, rules)
+    return f"{part} is not allowed" if part else None
+
+
+def _redirection_not_allowed(script: Script, *, may_write: Callable[[str], bool]) -> str | None:
     moves = any(c.words and c.words[0].text in ("cd", "pushd", "popd") for c in script.commands)
     for redirect in script.redirects:
         if not _is_harmless(redirect, may_write=may_write, moves=moves):
             return f"the redirection `{redirect.raw}`"
-    for command in script.commands:
-        part = _not_allowed_part(command, rules)
-        if part is not None:
-            return part
     return None
 
 
-def _not_allowed_part(command: Command, rules: Sequence[Rule]) -> str | None:
+def _part_not_allowed(command: Command, rules: Sequence[Rule]) -> str | None:
     for assignment in command.assignments:
         if is_dangerous(assignment.name):
             return f"setting the variable {assignment.name}"
@@ -96,7 +104,7 @@ def _not_allowed_part(command: Command, rules: Sequence[Rule]) -> str | None:
         return None
     inner = behind(command) if command.words[0].value in PLAIN_RUNNERS else None
     if inner is not None and base_name(inner.words[0]) != "git":
-        return _not_allowed_part(inner, rules)
+        return _part_not_allowed(inner, rules)
     return f"`{command.shown}`"
 
 
@@ -107,20 +115,15 @@ def _exact(command: Command) -> tuple[str, str]:
 def _is_harmless(redirect: Redirect, *, may_write: Callable[[str], bool], moves: bool) -> bool:
     if redirect.target is None:
         return True
-    if not redirect.target.is_known:
-        return False
     target = redirect.target.text
-    if redirect.operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target):
-        return True
-    if target in ("/dev/null", "/dev/stdout", "/dev/stderr"):
-        return True
     names = target.split("/")
-    if target.startswith(("/", "~")) or ".." in names:
-        return False
-    if redirect.operator == "<":
+    duplicates = redirect.operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target) is not None
+    if duplicates or target in ("/dev/null", "/dev/stdout", "/dev/stderr"):
         return True
+    if not redirect.target.is_known or target.startswith("/") or ".." in names:
+        return False
     inside = "/".join(name for name in names if name not in ("", "."))
-    return not moves and bool(inside) and may_write(inside)
+    return redirect.operator == "<" or (not moves and inside != "" and may_write(inside))
 
 
 def _everything(script: Script, *, depth: int) -> Iterator[Command | str]:
@@ -141,6 +144,9 @@ def _with_hidden(command: Command, *, depth: int) -> Iterator[Command | str]:
         return
     if not command.words[0].is_known:
         yield f"the command name `{command.words[0].raw}`, which is not known before it runs"
+        return
+    if command.words[0].raw in RESERVED:
+        yield f"the reserved word `{command.words[0].raw}`"
         return
     yield command
     name = base_name(command.words[0])

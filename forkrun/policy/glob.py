@@ -15,7 +15,7 @@ HELD = "\ud801"  # a blank or a newline inside of a quoted word, or an empty wor
 
 @dataclass(frozen=True, slots=True)
 class Glob:
-    """A pattern, compiled: which bits a character advances, which bits are stars, which is the end."""
+    """A pattern, compiled: the bits that a character advances, the bits of stars, the last bit."""
 
     steps: dict[str, int]
     stars: int

@@ -64,7 +64,7 @@ class Policy:
 
     @classmethod
     def of(cls, layers: Sequence[Rules]) -> Self:
-        """Make the policy that these layers are, as they crossed the channel: the run's own last."""
+        """Make the policy of layers as they crossed the channel, the run's own last."""
         last = len(layers) - 1
         parsed = tuple(
             _parse_layer(rules, origin="" if position == last else "the parent's ")
@@ -147,10 +147,10 @@ class Policy:
         if any(not rule.has_pattern for rule in rules):
             return None
         if script is not None and rules:
-            part = bash.not_allowed(
+            reason = bash.not_allowed(
                 script.text, rules=rules, script=script.read(), may_write=self._names_writable
             )
-            return None if part is None else f"{part} is not allowed: {_only(rules)}"
+            return None if reason is None else f"{reason}: {_only(rules)}"
         if tool in PATH_TOOLS:
             path = _inside(subject)
             if path is not None and any(rule.path and rule.path.matches(path) for rule in rules):
@@ -296,7 +296,9 @@ def _warnings(rules: Iterable[Rule]) -> Iterable[str]:
             continue
         words = rule.text.partition("(")[2].removesuffix(")").replace(":*", " *").split()
         program = words[0].rpartition("/")[2] if words else ""
-        if program in EXECUTES and words[1:2] in ([], ["*"]) and words[-1] == "*":
+        if "*" in program:
+            yield f"{rule}: this rule allows any program"
+        elif program in EXECUTES and words[1:2] in ([], ["*"]) and words[-1] == "*":
             yield f"{rule}: {program} {EXECUTES[program]}, and this rule allows all of it"
         elif any(mark in rule.text for mark in ("&&", "||", ";", "$(", "`")) or "\n" in rule.text:
             yield f"{rule}: commands are judged one by one, so this rule matches none"

@@ -37,7 +37,7 @@ def _names(text: str) -> frozenset[str]:
 # From their manual pages (coreutils 9, util-linux 2.38, findutils 4.9, bash 5.2).
 RUNNERS: dict[str, Runner] = {
     "nohup": Runner(),
-    "time": Runner(flags=_names("-p")),
+    "time": Runner(flags=_names("-p"), assigns=True),
     "command": Runner(flags=_names("-p")),
     "builtin": Runner(),
     "exec": Runner(flags=_names("-c -l -cl"), valued=_names("-a")),
@@ -64,10 +64,14 @@ PLAIN_RUNNERS = frozenset({"nohup", "time", "command", "nice", "timeout", "stdbu
 
 # Programs whose arguments hold a command in a way that is not parsed here: every word counts.
 OTHER_RUNNERS = _names(
-    "sudo doas su runuser setpriv chroot unshare nsenter flock chrt taskset setarch linux32 linux64 "
-    "parallel watch script strace ltrace unbuffer systemd-run start-stop-daemon busybox toybox entr "
-    "trap coproc eval ssh dbus-run-session xvfb-run proot fakeroot faketime numactl prlimit cgexec "
-    "mapfile readarray complete compgen bind"
+    "sudo doas su runuser setpriv chroot unshare nsenter flock chrt taskset setarch linux32 "
+    "linux64 parallel watch script strace ltrace unbuffer systemd-run start-stop-daemon busybox "
+    "toybox entr trap coproc eval ssh dbus-run-session xvfb-run proot fakeroot faketime numactl "
+    "prlimit cgexec mapfile readarray complete compgen bind"
+)
+# bash(1), "Reserved Words": a command of such a name is a part of the grammar that went unseen.
+RESERVED = _names(
+    "if then else elif fi do done case esac while until for select function { } [[ ]] in !"
 )
 SHELLS = _names("sh bash dash zsh ksh mksh ash fish rbash")
 SOURCES = _names("source .")
@@ -119,12 +123,13 @@ EXECUTES: dict[str, str] = {
 
 # Variables that change which program runs, or what it runs, loads or reads as its configuration.
 _DANGEROUS = re.compile(
-    r"""(?ix) IFS | ENV | TERM.* | DISPLAY | PS\d | CC | CXX | LD | AR | AS | .*RC
-      | (LD|DYLD|GIT|SSH|BASH|PYTHON|PERL|RUBY|NODE|NPM|YARN|PIP|UV|JAVA|JDK|GO|CARGO|RUST|MAKE|CMAKE
-         |LESS|MAN|LUA|PHP|GCONV|LOC|MALLOC|GLIBC|SUDO|DOCKER|KUBE|AWS|XDG|DBUS|GPG|PG|ZDOT).*
+    r"""(?x) IFS | ENV | TERM.* | DISPLAY | PS\d | CC | CXX | LD | AR | AS | .*RC
+      | (LD|DYLD|GIT|SSH|BASH|PYTHON|PERL|RUBY|NODE|NPM|YARN|PIP|UV|JAVA|JDK|GO|CARGO|RUST|MAKE
+         |CMAKE|LESS|MAN|LUA|PHP|GCONV|LOC|MALLOC|GLIBC|SUDO|DOCKER|KUBE|AWS|XDG|DBUS|GPG|PG|ZDOT).*
       | .*(PATH|OPT|FLAGS|COMMAND|CMD|PAGER|EDITOR|VISUAL|BROWSER|SHELL|ENV|HOME|CONFIG|CONF|DIR|PROG
          |EXEC|HOOK|INIT|STARTUP|PRELOAD|LIB|PROXY|MODULE|PLUGIN|WRAPPER|ASKPASS|TOOL|FILE|AGENT
-         |RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*"""
+         |RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*
+      | .*_proxy | npm_config_.* | BASH_FUNC_.*"""
 )
 _HOLDS_COMMAND = re.compile(
     r"(?i)ENV|BASH_ENV|PS4|PROMPT_COMMAND|GIT_.*|LESSOPEN|LESSCLOSE"
@@ -138,7 +143,7 @@ def is_dangerous(variable: str) -> bool:
 
 
 def holds_command(variable: str) -> bool:
-    """Say whether the value of the variable is run as a command by the shell or a common program."""
+    """Say whether the shell or a common program runs the value of the variable."""
     return _HOLDS_COMMAND.fullmatch(variable) is not None
 
 
