@@ -44,18 +44,6 @@ class PathPattern:
         """Say whether the pattern covers this path, relative to the workspace ("." for itself)."""
         return self.matcher.fullmatch("" if path == "." else path) is not None
 
-    def may_match_beneath(self, directory: str) -> bool:
-        """Say whether the pattern may cover something beneath this directory."""
-        if directory == "." or self.matches(directory):
-            return True
-        walked = directory.split("/")
-        for name, pattern in zip(walked, self.names, strict=False):
-            if pattern == "**":
-                return True
-            if not re.fullmatch(_name_expression(pattern), name, re.DOTALL):
-                return False
-        return len(walked) < len(self.names)
-
 
 def compile_path(text: str, *, deny: bool) -> PathPattern:
     """Compile one pattern for a rule that denies, or for one that allows; raise PatternError."""

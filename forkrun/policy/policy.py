@@ -11,21 +11,11 @@ import msgspec
 from forkrun.errors import InputError
 from forkrun.policy import bash, git
 from forkrun.policy.conflicts import refuse_conflicts
-from forkrun.policy.paths import PathPattern
 from forkrun.policy.programs import EXECUTES
-from forkrun.policy.rules import PATH_TOOLS, Effect, Rule, parse_rule, squeeze
+from forkrun.policy.rules import PATH_TOOLS, Effect, Layer, Rule, parse_rule, squeeze
 from forkrun.policy.scope import Unreadable, WritableScope, unreadable_of, writable_of
 from forkrun.policy.shell import Script, load_parser, read_script
 from forkrun.protocol import Rules
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer of rules, parsed. `ask` rules deny too, since nobody can be asked."""
-
-    allow: tuple[Rule, ...]
-    ask: tuple[Rule, ...]
-    deny: tuple[Rule, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,20 +81,6 @@ class Policy:
                 reason = self._not_admitted(tool, subject, layer=layer, script=script)
                 if reason is not None:
                     return reason
-        return None
-
-    def judge_search(self, tool: str, directory: str) -> str | None:
-        """Say why a search from this directory is not allowed, or None where some file beneath it
-        may be read. Whoever searches judges each file that is found with `judge`."""
-        reason = self.judge(tool, directory)
-        if reason is None:
-            return None
-        for layer in self.parsed:
-            if _forbidden(tool, directory, rules=(*layer.deny, *layer.ask), script=None):
-                return reason
-            rules = [rule for rule in layer.allow if rule.concerns(tool)]
-            if layer.allow and not any(_reaches(rule.path, directory) for rule in rules):
-                return reason
         return None
 
     def may_write(self, path: str) -> bool:
@@ -257,14 +233,6 @@ def _inside(subject: str | None) -> str | None:
     if subject is not None and (subject.startswith("/") or ".." in subject.split("/")):
         return None
     return (subject or ".").removeprefix("./").rstrip("/") or "."
-
-
-def _reaches(path: PathPattern | None, directory: str) -> bool:
-    """Say whether a pattern may match something beneath a directory."""
-    if path is None:
-        return True
-    inside = _inside(directory)
-    return inside is not None and path.may_match_beneath(inside)
 
 
 def _only(rules: Sequence[Rule]) -> str:

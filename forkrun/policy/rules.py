@@ -71,6 +71,15 @@ class Rule:
         return f"{self.origin}{self.effect} {self.text}"
 
 
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer of rules, parsed. `ask` rules deny too, since nobody can be asked."""
+
+    allow: tuple[Rule, ...]
+    ask: tuple[Rule, ...]
+    deny: tuple[Rule, ...]
+
+
 def parse_rule(text: str, *, effect: Effect, position: int, origin: str = "") -> Rule:
     """Read one rule; `position` counts from 1 in its list. Raises InputError, which names both."""
 

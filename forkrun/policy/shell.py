@@ -9,13 +9,11 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 from forkrun.policy.glob import HELD, WILD
-
-if TYPE_CHECKING:
-    from tree_sitter import Parser, Tree
 
 MAX_COMMAND_CHARS = 65_536
 MAX_PARSE_S = 0.5  # of processor time: some texts that do not parse take long
@@ -90,6 +88,26 @@ class Redirect:
     raw: str
 
 
+class Node(Protocol):
+    """What is needed of a node of the parser's tree; its places count bytes."""
+
+    @property
+    def type(self) -> str: ...
+    @property
+    def is_named(self) -> bool: ...
+    @property
+    def has_error(self) -> bool: ...
+    @property
+    def start_byte(self) -> int: ...
+    @property
+    def end_byte(self) -> int: ...
+    @property
+    def child_count(self) -> int: ...
+    @property
+    def children(self) -> Sequence[Node]: ...
+    def child_by_field_name(self, name: str, /) -> Node | None: ...
+
+
 @dataclass(slots=True)
 class Script:
     """What a command text holds. `beyond` names what is more than lists and pipelines of simple
@@ -103,44 +121,45 @@ class Script:
 
 def read_script(text: str) -> Script:
     """Read a command text. Never raises: what cannot be read is a doubt."""
-    script = Script()
-    unreadable = _unreadable(text)
-    if unreadable:
-        script.doubts.append(unreadable)
-        return script
-    source = text.encode("utf-8", "surrogateescape")
-    try:
-        tree = _parse(source)
-    except ImportError as error:
-        script.doubts.append(f"the shell parser is not installed: {error.name}")
-        return script
-    if tree is None:
-        script.doubts.append("it takes too long to parse")
-        return script
     from forkrun.policy.tree import fill
 
-    fill(script, source=source, root=tree.root_node)
+    script = Script()
+    doubt = _unreadable(text)
+    if doubt is None:
+        source = text.encode("utf-8", "surrogateescape")
+        try:
+            root = _parse(source)
+        except ImportError as error:
+            doubt = f"the shell parser is not installed: {error.name}"
+        else:
+            if root is not None:
+                fill(script, source=source, root=root)
+                return script
+            doubt = "it takes too long to parse"
+    script.doubts.append(doubt)
     return script
 
 
-def _parse(source: bytes) -> Tree | None:
+def load_parser() -> Any:
+    """Import the grammar (30 ms the first time) and make a `tree_sitter.Parser`."""
+    import tree_sitter
+    import tree_sitter_bash
+
+    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+
+
+def _parse(source: bytes) -> Node | None:
     parser = load_parser()
     end_s = time.thread_time() + MAX_PARSE_S
     try:
-        return parser.parse(
+        tree = parser.parse(
             lambda offset, _point: source[offset:],
             progress_callback=lambda _offset, _failed: time.thread_time() > end_s,
         )
     except ValueError:  # what tree-sitter raises when it was stopped
         return None
-
-
-def load_parser() -> Parser:
-    """Import the grammar (30 ms the first time) and make a parser."""
-    import tree_sitter
-    import tree_sitter_bash
-
-    return tree_sitter.Parser(tree_sitter.Language(tree_sitter_bash.language()))
+    root: Node = tree.root_node
+    return root
 
 
 def _unreadable(text: str) -> str | None:

@@ -9,13 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from forkrun.policy.glob import HELD, WILD
-from forkrun.policy.shell import Assignment, Command, Redirect, Script, Word
-
-if TYPE_CHECKING:
-    from tree_sitter import Node
+from forkrun.policy.shell import Assignment, Command, Node, Redirect, Script, Word
 
 
 def fill(script: Script, *, source: bytes, root: Node) -> None:

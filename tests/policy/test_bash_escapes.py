@@ -53,7 +53,7 @@ ls a$(touch P)b
 ls "a${x:-$(touch P)}"
 ls ${x:-`touch P`}
 ls ${x:=$(touch P)}
-ls ${x/a/$(touch P)}; true
+x=a; ls ${x/a/$(touch P)}
 ls $((a[$(touch P)]))
 echo $((a[$(touch P)]))
 echo $[a[$(touch P)]]
@@ -87,7 +87,7 @@ cat < f > P
 echo x >./P
 echo x >"P"
 echo x >'P'
-echo x >P\
+echo x >P\<NL>
 exec > P; ls
 { ls; } > P
 (ls) > P
@@ -147,7 +147,7 @@ PATH=evil:$PATH; ls
 export PATH=evil:$PATH; ls
 declare -x PATH=evil:$PATH; ls
 PATH=evil:/usr/bin:/bin cat f
-PATH+=x:evil; PATH=evil; ls
+PATH+=; PATH=evil; ls
 env PATH=$PWD/evil ls
 A=$(touch P) ls
 A=$(touch P)
@@ -187,7 +187,7 @@ trap 'touch P' EXIT; ls
 coproc touch P; wait
 coproc { touch P; }; wait
 ! touch P
-! ls && touch P
+! ls || touch P
 ls && ! touch P
 [ -e f ] && touch P
 [[ -e f ]] && touch P
@@ -201,7 +201,7 @@ printf -v 'a[$(touch P)]' x
 read 'a[$(touch P)]' <<< x
 x='$(touch P)'; echo ${x@P}
 x='a[$(touch P)]'; echo $((x))
-x='a[$(touch P)]'; echo ${y:x}
+y=abc; x='a[$(touch P)]'; echo ${y:x}
 x='a[$(touch P)]'; [[ $x -eq 1 ]]
 mapfile -C 'touch P #' -c 1 < f
 cat <<EOF<NL>$(touch P)<NL>EOF

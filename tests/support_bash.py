@@ -6,7 +6,7 @@ import os
 import subprocess
 from pathlib import Path
 
-EVIL = "#!/bin/sh\ntouch P\n"
+EVIL = "#!/bin/sh\n: > P\n"
 
 
 def prepare(directory: Path) -> None:
