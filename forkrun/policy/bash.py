@@ -15,6 +15,7 @@ from forkrun.policy import git
 from forkrun.policy.glob import HELD, Glob
 from forkrun.policy.plain import agrees
 from forkrun.policy.programs import (
+    EVALUATORS,
     FINDERS,
     OTHER_RUNNERS,
     PLAIN_RUNNERS,
@@ -33,6 +34,7 @@ from forkrun.policy.shell import Command, Redirect, Script, Word, read_script
 
 _MAX_DEPTH = 8
 _MAX_CHARS = 400_000  # of all the commands that one text is found to hold
+_SUBSTITUTION = re.compile(r"\$\(|`")
 _PARTS = re.compile(r"[ \t\n;&|()<>=]")
 
 
@@ -140,6 +142,8 @@ def _with_hidden(command: Command, *, depth: int) -> Iterator[Command | str]:
     for assignment in command.assignments:
         if assignment.value is not None and holds_command(assignment.name):
             yield from _as_script(assignment.value, depth=depth)
+        elif _SUBSTITUTION.search(assignment.value.text if assignment.value else ""):
+            yield f"`{assignment.raw}`, which may be evaluated"
     if not command.words:
         return
     if not command.words[0].is_known:
@@ -149,8 +153,15 @@ def _with_hidden(command: Command, *, depth: int) -> Iterator[Command | str]:
         yield f"the reserved word `{command.words[0].raw}`"
         return
     yield command
+    yield from _behind_name(command, depth=depth)
+
+
+def _behind_name(command: Command, *, depth: int) -> Iterator[Command | str]:
+    """Give what a command runs by virtue of its name: wrappers, shells, finders, evaluators."""
     name = base_name(command.words[0])
-    if name in REDEFINERS:
+    if name in EVALUATORS and any(_SUBSTITUTION.search(word.text) for word in command.words):
+        yield f"`{command.shown}`, which evaluates its arguments"
+    elif name in REDEFINERS:
         yield f"`{name}`, which changes what names of commands mean"
     elif name in SHELLS or name in SOURCES:
         yield from _of_shell(command, depth=depth)
@@ -189,7 +200,7 @@ def _of_shell(command: Command, *, depth: int) -> Iterator[Command | str]:
 def _of_finder(command: Command, options: frozenset[str], *, depth: int) -> Iterator[Command | str]:
     for position, word in enumerate(command.words):
         if word.text in options:
-            yield from _of_every_word(command.words[position + 1 :], depth=depth)
+            yield from _with_hidden(Command((), command.words[position + 1 :]), depth=depth)
 
 
 def _of_every_word(words: Sequence[Word], *, depth: int) -> Iterator[Command | str]:

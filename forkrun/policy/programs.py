@@ -55,7 +55,9 @@ RUNNERS: dict[str, Runner] = {
     ),
     "xargs": Runner(
         flags=_names("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
-        valued=_names("-n --max-args -P --max-procs -L --max-lines -s --max-chars -d --delimiter"),
+        valued=_names(
+            "-n --max-args -P --max-procs -L --max-lines -s --max-chars -d --delimiter -I"
+        ),
         appends=True,
     ),
 }
@@ -75,6 +77,10 @@ RESERVED = _names(
 )
 SHELLS = _names("sh bash dash zsh ksh mksh ash fish rbash")
 SOURCES = _names("source .")
+# Built-ins that evaluate array subscripts in their arguments, substitutions included.
+EVALUATORS = _names(
+    "let printf read declare typeset local export readonly unset test [ mapfile readarray wait"
+)
 REDEFINERS = _names("alias enable hash")
 FINDERS = {
     "find": _names("-exec -execdir -ok -okdir"),
@@ -126,9 +132,9 @@ _DANGEROUS = re.compile(
     r"""(?x) IFS | ENV | TERM.* | DISPLAY | PS\d | CC | CXX | LD | AR | AS | .*RC
       | (LD|DYLD|GIT|SSH|BASH|PYTHON|PERL|RUBY|NODE|NPM|YARN|PIP|UV|JAVA|JDK|GO|CARGO|RUST|MAKE
          |CMAKE|LESS|MAN|LUA|PHP|GCONV|LOC|MALLOC|GLIBC|SUDO|DOCKER|KUBE|AWS|XDG|DBUS|GPG|PG|ZDOT).*
-      | .*(PATH|OPT|FLAGS|COMMAND|CMD|PAGER|EDITOR|VISUAL|BROWSER|SHELL|ENV|HOME|CONFIG|CONF|DIR|PROG
-         |EXEC|HOOK|INIT|STARTUP|PRELOAD|LIB|PROXY|MODULE|PLUGIN|WRAPPER|ASKPASS|TOOL|FILE|AGENT
-         |RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*
+      | .*(PATH|OPT|FLAGS|COMMAND|CMD|PAGER|EDITOR|VISUAL|BROWSER|SHELL|ENV|HOME|CONFIG|CONF|DIR
+         |PROG|EXEC|HOOK|INIT|STARTUP|PRELOAD|LIB|PROXY|MODULE|PLUGIN|WRAPPER|ASKPASS|TOOL|FILE
+         |AGENT|RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*
       | .*_proxy | npm_config_.* | BASH_FUNC_.*"""
 )
 _HOLDS_COMMAND = re.compile(
@@ -158,11 +164,14 @@ def behind(command: Command) -> Command | None:
     if runner is None:
         return None
     words = list(command.words[1:])
+    placeholder = None
     while words and words[0].text.startswith("-"):
         taken = _option_words(words[0].text, runner)
         if not taken or not all(word.is_known for word in words[:taken]):
             return None
         ended = words[0].text == "--"
+        if words[0].text.startswith("-I") and runner.appends:
+            placeholder = words[taken - 1].text.removeprefix("-I") or "-I"
         del words[:taken]
         if ended:
             break
@@ -173,8 +182,14 @@ def behind(command: Command) -> Command | None:
     rest = words[runner.operands :]
     if not rest:
         return None
-    more = (Word(raw="...", value=WILD),) if runner.appends else ()
+    if placeholder is not None:
+        rest = [_filled(word, placeholder=placeholder) for word in rest]
+    more = (Word(raw="...", value=WILD),) if runner.appends and placeholder is None else ()
     return Command(tuple(assignments), (*rest, *more))
+
+
+def _filled(word: Word, *, placeholder: str) -> Word:
+    return Word(raw=word.raw, value=word.value.replace(placeholder, WILD))
 
 
 def _option_words(option: str, runner: Runner) -> int:

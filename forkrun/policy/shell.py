@@ -19,8 +19,8 @@ MAX_COMMAND_CHARS = 65_536
 MAX_PARSE_S = 0.5  # of processor time: some texts that do not parse take long
 
 
-# Control characters but tab and newline, blanks that are none to bash, and halves of surrogate pairs
-# that stand for no byte.
+# Control characters but tab and newline, blanks that are none to bash, and halves of surrogate
+# pairs that stand for no byte.
 _AMBIGUOUS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f\x85\xa0\u1680\u2000-\u200f\u2028-\u202f\u205f\u3000\ufeff"
     r"\ud800-\udc7f\udd00-\udfff]"

@@ -296,7 +296,7 @@ class _Reading:
     def _word(self, group: Sequence[Node]) -> Word:
         raw = self.source[group[0].start_byte : group[-1].end_byte]
         value = "".join(self._value(node) for node in group)
-        if value.startswith("~") or "{" in _unquoted(_decoded(raw)):
+        if value.startswith("~") or "{" in _unquoted(_decoded(raw)).replace("{}", ""):
             value = WILD
         if raw == b"[":
             value = "["
