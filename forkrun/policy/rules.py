@@ -160,7 +160,7 @@ def _mcp_rule(text: str, *, name: str, effect: Effect, origin: str) -> Rule:
 
 
 def _suggestion(name: str) -> str:
-    by_folded = {known.casefold(): known for known in NAMES}
+    by_folded = {known.casefold(): known for known in reversed(NAMES)}  # ours win
     close = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"`{by_folded[found]}`" for found in close) + "?"
