@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.policy import git
 from forkrun.policy.glob import HELD, Glob
@@ -38,8 +39,7 @@ _SUBSTITUTION = re.compile(r"\$\(|`")
 _PARTS = re.compile(r"[ \t\n;&|()<>=]")
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(msgspec.Struct, frozen=True):
     """A rule that forbids a command, or may for all that can be told, and the part it is about."""
 
     rule: Rule

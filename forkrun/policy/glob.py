@@ -6,15 +6,14 @@ The text may itself have unknown parts (`WILD`), and then the question is whethe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 # Half of a surrogate pair each: no decoded text holds them, so they cannot be forged.
 WILD = "\ud800"  # an unknown part: the value of a variable, say
 HELD = "\ud801"  # a blank or a newline inside of a quoted word, or an empty word
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
+class Glob(msgspec.Struct, frozen=True):
     """A pattern, compiled: the bits that a character advances, the bits of stars, the last bit."""
 
     steps: dict[str, int]

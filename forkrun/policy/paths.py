@@ -22,15 +22,15 @@ its start, and has neither the two readings nor errors for what cannot be meant.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 
 class PatternError(ValueError):
     """A pattern that cannot be meant; the message says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathPattern:
+class PathPattern(msgspec.Struct, frozen=True):
     """A pattern, compiled. `literal` is the path that it names, where it holds no wildcard;
     `subtree` the directory for a pattern `directory/**` ("" for all)."""
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from forkrun.errors import InputError
-from forkrun.policy import bash, git
-from forkrun.policy.conflicts import refuse_conflicts
-from forkrun.policy.programs import EXECUTES
 from forkrun.policy.rules import PATH_TOOLS, Effect, Layer, Rule, parse_rule, squeeze
-from forkrun.policy.scope import Unreadable, WritableScope, unreadable_of, writable_of
-from forkrun.policy.shell import Script, load_parser, read_script
 from forkrun.protocol import Rules
 
+if TYPE_CHECKING:
+    from forkrun.policy.scope import Unreadable, WritableScope
+    from forkrun.policy.shell import Script
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+
+class Policy(msgspec.Struct, frozen=True):
     """Layers of rules, each of which must allow a call; with no rules at all everything is allowed.
 
     `layers` is what crosses to the child, the parents' first; `warnings` are sentences about rules
@@ -28,7 +25,7 @@ class Policy:
 
     layers: tuple[Rules, ...]
     parsed: tuple[Layer, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def parse(
@@ -44,24 +41,29 @@ class Policy:
         Raises InputError for a rule that cannot be meant, with the rule and its position, and for
         one that grants what a parent denies, with both rules.
         """
+        from forkrun.policy.conflicts import refuse_conflicts
+
         inherited: list[Rules] = []
         for parent in parents:
             inherited += parent.layers if isinstance(parent, Policy) else [parent]
         own = Rules(allow=tuple(allow), deny=tuple(deny), ask=tuple(ask))
         policy = cls.of((*inherited, own))
-        refuse_conflicts(policy.parsed[-1].allow, parents=policy.parsed[:-1])
-        return policy
+        grants = policy.parsed[-1].allow
+        refuse_conflicts(grants, parents=policy.parsed[:-1])
+        return msgspec.structs.replace(policy, warnings=tuple(_warnings(grants)))
 
     @classmethod
     def of(cls, layers: Sequence[Rules]) -> Self:
-        """Make the policy of layers as they crossed the channel, the run's own last."""
+        """Make the policy of layers as they crossed the channel, the run's own last.
+
+        What `parse` found to warn about or to refuse is not looked for again.
+        """
         last = len(layers) - 1
         parsed = tuple(
             _parse_layer(rules, origin="" if position == last else "the parent's ")
             for position, rules in enumerate(layers)
         )
-        own = parsed[-1].allow if parsed else ()
-        return cls(layers=tuple(layers), parsed=parsed, warnings=tuple(_warnings(own)))
+        return cls(layers=tuple(layers), parsed=parsed)
 
     def judge(self, tool: str, subject: str | None = None) -> str | None:
         """Say why this call is not allowed, in words for the model, or None where it is.
@@ -89,6 +91,8 @@ class Policy:
 
     def writable(self) -> WritableScope:
         """Say what of the workspace may be written at all, for the sandbox and for a commit."""
+        from forkrun.policy.scope import writable_of
+
         return writable_of(
             [(layer.allow, (*layer.deny, *layer.ask)) for layer in self.parsed],
             may_write=self.may_write,
@@ -96,11 +100,15 @@ class Policy:
 
     def unreadable(self) -> Unreadable:
         """Say which files of the workspace deny rules withhold from tools and kernel alike."""
+        from forkrun.policy.scope import unreadable_of
+
         return unreadable_of(rule for layer in self.parsed for rule in (*layer.deny, *layer.ask))
 
     def environment_for(self, command: str) -> dict[str, str]:
         """Give the variables that a bash command gets beside its others: where rules allow single
         git commands, those that keep git from running what a repository's configuration names."""
+        from forkrun.policy import git
+
         is_restricted = any(
             any(rule.concerns("bash") for rule in layer.allow) and not _admits_all_of_bash(layer)
             for layer in self.parsed
@@ -114,7 +122,9 @@ class Policy:
             for layer in self.parsed
             for rule in (*layer.allow, *layer.ask, *layer.deny)
         ):
-            load_parser()
+            from forkrun.policy import bash, shell, tree  # noqa: F401 - imported for later
+
+            shell.load_parser()
 
     def _not_admitted(
         self, tool: str, subject: str | None, *, layer: Layer, script: _Once | None
@@ -123,6 +133,8 @@ class Policy:
         if any(not rule.has_pattern for rule in rules):
             return None
         if script is not None and rules:
+            from forkrun.policy import bash
+
             reason = bash.not_allowed(
                 script.text, rules=rules, script=script.read(), may_write=self._names_writable
             )
@@ -172,6 +184,8 @@ class _Once:
         self._script: Script | None = None
 
     def read(self) -> Script:
+        from forkrun.policy.shell import read_script
+
         if self._script is None:
             self._script = read_script(self.text)
         return self._script
@@ -213,6 +227,8 @@ def _forbidden(
 
 
 def _forbidden_command(script: _Once, *, rules: Sequence[Rule]) -> str | None:
+    from forkrun.policy import bash
+
     found = bash.denial(script.text, rules=rules, script=script.read())
     if found is None:
         return None
@@ -258,7 +274,9 @@ def _admits_all_of_bash(layer: Layer) -> bool:
     return any(rule.concerns("bash") and not rule.has_pattern for rule in layer.allow)
 
 
-def _warnings(rules: Iterable[Rule]) -> Iterable[str]:
+def _warnings(rules: Iterable[Rule]) -> Iterator[str]:
+    from forkrun.policy.programs import EXECUTES
+
     for rule in rules:
         if not rule.globs or not rule.concerns("bash"):
             continue

@@ -8,14 +8,14 @@ program which writes or executes is warned about.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.policy.glob import WILD
 from forkrun.policy.shell import Assignment, Command, Word
 
 
-@dataclass(frozen=True, slots=True)
-class Runner:
+class Runner(msgspec.Struct, frozen=True):
     """A program that runs the command in its arguments, and how to find it there.
 
     `flags` stand alone, `valued` take the next word (or are followed by the value at once),

@@ -10,8 +10,9 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+import msgspec
 
 from forkrun.policy.glob import HELD, WILD
 
@@ -27,8 +28,7 @@ _AMBIGUOUS = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Word:
+class Word(msgspec.Struct, frozen=True):
     """A word as written, and what it stands for: without its quotes, `WILD` where that is unknown,
     `HELD` for a blank inside of it."""
 
@@ -46,8 +46,7 @@ class Word:
         return self.value.replace(HELD, " ")
 
 
-@dataclass(frozen=True, slots=True)
-class Assignment:
+class Assignment(msgspec.Struct, frozen=True):
     """`NAME=value`; the value is None for an array."""
 
     name: str
@@ -55,8 +54,7 @@ class Assignment:
     raw: str
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(msgspec.Struct, frozen=True):
     """A simple command: the assignments before it and its words."""
 
     assignments: tuple[Assignment, ...]
@@ -79,8 +77,7 @@ class Command:
         return whole if len(whole) <= 200 else whole[:197] + "..."
 
 
-@dataclass(frozen=True, slots=True)
-class Redirect:
+class Redirect(msgspec.Struct, frozen=True):
     """`operator` without the descriptor before it (">", "<&"); `target` is None for `>&-`."""
 
     operator: str
@@ -108,15 +105,14 @@ class Node(Protocol):
     def child_by_field_name(self, name: str, /) -> Node | None: ...
 
 
-@dataclass(slots=True)
-class Script:
+class Script(msgspec.Struct):
     """What a command text holds. `beyond` names what is more than lists and pipelines of simple
     commands; `doubts` what is not certain at all."""
 
-    commands: list[Command] = field(default_factory=list)
-    redirects: list[Redirect] = field(default_factory=list)
-    beyond: list[str] = field(default_factory=list)
-    doubts: list[str] = field(default_factory=list)
+    commands: list[Command] = []
+    redirects: list[Redirect] = []
+    beyond: list[str] = []
+    doubts: list[str] = []
 
 
 def read_script(text: str) -> Script:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.policy.glob import HELD, WILD
 from forkrun.policy.shell import Assignment, Command, Node, Redirect, Script, Word
@@ -30,8 +31,7 @@ def fill(script: Script, *, source: bytes, root: Node) -> None:
         script.doubts.append("there is text after what parses")
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(msgspec.Struct, frozen=True):
     """A node, the node that it is a child of, the lowest one that also holds what stands before it,
     and the kinds of those around it that matter."""
 
@@ -149,8 +149,7 @@ _LIVE = re.compile(rb"(?<!\\)(?:\\\\)*(?:\$\(|`|[<>]\()")
 _UNQUOTED_META = re.compile(rb"(?<!\\)(?:\\\\)*[;&|()<> \t\n'\"]")
 
 
-@dataclass(frozen=True, slots=True)
-class _Reading:
+class _Reading(msgspec.Struct, frozen=True):
     """One pass over the tree of one text."""
 
     source: bytes

@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from forkrun.errors import InputError, UsageError
-from forkrun.policy import Policy
-from forkrun.policy.policy import decode_rules
+from forkrun.policy import Policy, decode_rules
 from forkrun.protocol import Rules
 
 
