@@ -15,7 +15,6 @@ nothing, `scope` says what the sandbox is told.
 
 from __future__ import annotations
 
-from forkrun.policy.policy import Policy
-from forkrun.policy.scope import Unreadable, WritableScope
+from forkrun.policy.policy import Policy, decode_rules
 
-__all__ = ["Policy", "Unreadable", "WritableScope"]
+__all__ = ["Policy", "decode_rules"]

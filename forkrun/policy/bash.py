@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.policy import git
 from forkrun.policy.glob import HELD, Glob
 from forkrun.policy.plain import agrees
 from forkrun.policy.programs import (
+    EVALUATORS,
     FINDERS,
     OTHER_RUNNERS,
     PLAIN_RUNNERS,
     REDEFINERS,
+    RESERVED,
     RUNNERS,
     SHELLS,
     SOURCES,
@@ -31,11 +34,12 @@ from forkrun.policy.rules import Rule, squeeze
 from forkrun.policy.shell import Command, Redirect, Script, Word, read_script
 
 _MAX_DEPTH = 8
+_MAX_CHARS = 400_000  # of all the commands that one text is found to hold
+_SUBSTITUTION = re.compile(r"\$\(|`")
 _PARTS = re.compile(r"[ \t\n;&|()<>=]")
 
 
-@dataclass(frozen=True, slots=True)
-class Denial:
+class Denial(msgspec.Struct, frozen=True):
     """A rule that forbids a command, or may for all that can be told, and the part it is about."""
 
     rule: Rule
@@ -50,9 +54,13 @@ def denial(text: str, *, rules: Sequence[Rule], script: Script) -> Denial | None
             return Denial(rule=rule, part=text, is_certain=True)
     if not rules:
         return None
+    left = _MAX_CHARS
     for found in _everything(script, depth=0):
         if isinstance(found, str):
             return Denial(rule=rules[0], part=found, is_certain=False)
+        left -= len(found.raw) + 20
+        if left < 0:
+            return Denial(rule=rules[0], part="so many commands in one", is_certain=False)
         for rule in rules:
             if any(_may_match(rule.globs, form) for form in _forms(found)):
                 return Denial(rule=rule, part=found.shown, is_certain=True)
@@ -62,28 +70,30 @@ def denial(text: str, *, rules: Sequence[Rule], script: Script) -> Denial | None
 def not_allowed(
     text: str, *, rules: Sequence[Rule], script: Script, may_write: Callable[[str], bool]
 ) -> str | None:
-    """Name what of the command these allowing rules do not admit, or None where they admit all.
+    """Say what of the command these allowing rules do not admit, or None where they admit all.
 
     `may_write` says whether rules allow to write a path of the workspace, for redirections.
     """
     if script.doubts:
-        return f"{script.doubts[0]}, which cannot be judged with certainty"
-    if script.beyond:
-        return script.beyond[0]
-    if not agrees(text, script):
-        return "something that cannot be judged with certainty"
+        return f"this command cannot be judged with certainty ({script.doubts[0]})"
+    part = script.beyond[0] if script.beyond else None
+    if part is None and not agrees(text, script):
+        return "this command cannot be judged with certainty (two readings of it differ)"
+    part = part or _redirection_not_allowed(script, may_write=may_write)
+    for command in script.commands:
+        part = part or _part_not_allowed(command, rules)
+    return f"{part} is not allowed" if part else None
+
+
+def _redirection_not_allowed(script: Script, *, may_write: Callable[[str], bool]) -> str | None:
     moves = any(c.words and c.words[0].text in ("cd", "pushd", "popd") for c in script.commands)
     for redirect in script.redirects:
         if not _is_harmless(redirect, may_write=may_write, moves=moves):
             return f"the redirection `{redirect.raw}`"
-    for command in script.commands:
-        part = _not_allowed_part(command, rules)
-        if part is not None:
-            return part
     return None
 
 
-def _not_allowed_part(command: Command, rules: Sequence[Rule]) -> str | None:
+def _part_not_allowed(command: Command, rules: Sequence[Rule]) -> str | None:
     for assignment in command.assignments:
         if is_dangerous(assignment.name):
             return f"setting the variable {assignment.name}"
@@ -96,7 +106,7 @@ def _not_allowed_part(command: Command, rules: Sequence[Rule]) -> str | None:
         return None
     inner = behind(command) if command.words[0].value in PLAIN_RUNNERS else None
     if inner is not None and base_name(inner.words[0]) != "git":
-        return _not_allowed_part(inner, rules)
+        return _part_not_allowed(inner, rules)
     return f"`{command.shown}`"
 
 
@@ -107,20 +117,15 @@ def _exact(command: Command) -> tuple[str, str]:
 def _is_harmless(redirect: Redirect, *, may_write: Callable[[str], bool], moves: bool) -> bool:
     if redirect.target is None:
         return True
-    if not redirect.target.is_known:
-        return False
     target = redirect.target.text
-    if redirect.operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target):
-        return True
-    if target in ("/dev/null", "/dev/stdout", "/dev/stderr"):
-        return True
     names = target.split("/")
-    if target.startswith(("/", "~")) or ".." in names:
-        return False
-    if redirect.operator == "<":
+    duplicates = redirect.operator in (">&", "<&") and re.fullmatch(r"\d+-?|-", target) is not None
+    if duplicates or target in ("/dev/null", "/dev/stdout", "/dev/stderr"):
         return True
+    if not redirect.target.is_known or target.startswith("/") or ".." in names:
+        return False
     inside = "/".join(name for name in names if name not in ("", "."))
-    return not moves and bool(inside) and may_write(inside)
+    return redirect.operator == "<" or (not moves and inside != "" and may_write(inside))
 
 
 def _everything(script: Script, *, depth: int) -> Iterator[Command | str]:
@@ -137,14 +142,26 @@ def _with_hidden(command: Command, *, depth: int) -> Iterator[Command | str]:
     for assignment in command.assignments:
         if assignment.value is not None and holds_command(assignment.name):
             yield from _as_script(assignment.value, depth=depth)
+        elif _SUBSTITUTION.search(assignment.value.text if assignment.value else ""):
+            yield f"`{assignment.raw}`, which may be evaluated"
     if not command.words:
         return
     if not command.words[0].is_known:
         yield f"the command name `{command.words[0].raw}`, which is not known before it runs"
         return
+    if command.words[0].raw in RESERVED:
+        yield f"the reserved word `{command.words[0].raw}`"
+        return
     yield command
+    yield from _behind_name(command, depth=depth)
+
+
+def _behind_name(command: Command, *, depth: int) -> Iterator[Command | str]:
+    """Give what a command runs by virtue of its name: wrappers, shells, finders, evaluators."""
     name = base_name(command.words[0])
-    if name in REDEFINERS:
+    if name in EVALUATORS and any(_SUBSTITUTION.search(word.text) for word in command.words):
+        yield f"`{command.shown}`, which evaluates its arguments"
+    elif name in REDEFINERS:
         yield f"`{name}`, which changes what names of commands mean"
     elif name in SHELLS or name in SOURCES:
         yield from _of_shell(command, depth=depth)
@@ -183,7 +200,7 @@ def _of_shell(command: Command, *, depth: int) -> Iterator[Command | str]:
 def _of_finder(command: Command, options: frozenset[str], *, depth: int) -> Iterator[Command | str]:
     for position, word in enumerate(command.words):
         if word.text in options:
-            yield from _of_every_word(command.words[position + 1 :], depth=depth)
+            yield from _with_hidden(Command((), command.words[position + 1 :]), depth=depth)
 
 
 def _of_every_word(words: Sequence[Word], *, depth: int) -> Iterator[Command | str]:

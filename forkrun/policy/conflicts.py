@@ -8,13 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from forkrun.errors import UsageError
-from forkrun.policy.rules import Rule
-
-if TYPE_CHECKING:
-    from forkrun.policy.policy import Layer
+from forkrun.policy.rules import Layer, Rule
 
 _ANY = "\x01"  # stands in a sample for what a wildcard matches: no pattern names it
 

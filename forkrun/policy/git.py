@@ -37,8 +37,23 @@ _UNSAFE_LONG = (
     "--exec",
 )
 _READS = frozenset(
-    "diff log show status blame grep shortlog describe rev-parse rev-list ls-files ls-tree cat-file "
-    "reflog ls-remote".split()
+    {
+        "diff",
+        "log",
+        "show",
+        "status",
+        "blame",
+        "grep",
+        "shortlog",
+        "describe",
+        "rev-parse",
+        "rev-list",
+        "ls-files",
+        "ls-tree",
+        "cat-file",
+        "reflog",
+        "ls-remote",
+    }
 )
 
 

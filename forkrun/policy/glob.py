@@ -6,16 +6,15 @@ The text may itself have unknown parts (`WILD`), and then the question is whethe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import msgspec
 
 # Half of a surrogate pair each: no decoded text holds them, so they cannot be forged.
 WILD = "\ud800"  # an unknown part: the value of a variable, say
 HELD = "\ud801"  # a blank or a newline inside of a quoted word, or an empty word
 
 
-@dataclass(frozen=True, slots=True)
-class Glob:
-    """A pattern, compiled: which bits a character advances, which bits are stars, which is the end."""
+class Glob(msgspec.Struct, frozen=True):
+    """A pattern, compiled: the bits that a character advances, the bits of stars, the last bit."""
 
     steps: dict[str, int]
     stars: int

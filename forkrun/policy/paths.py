@@ -22,15 +22,15 @@ its start, and has neither the two readings nor errors for what cannot be meant.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 
 class PatternError(ValueError):
     """A pattern that cannot be meant; the message says where."""
 
 
-@dataclass(frozen=True, slots=True)
-class PathPattern:
+class PathPattern(msgspec.Struct, frozen=True):
     """A pattern, compiled. `literal` is the path that it names, where it holds no wildcard;
     `subtree` the directory for a pattern `directory/**` ("" for all)."""
 
@@ -43,18 +43,6 @@ class PathPattern:
     def matches(self, path: str) -> bool:
         """Say whether the pattern covers this path, relative to the workspace ("." for itself)."""
         return self.matcher.fullmatch("" if path == "." else path) is not None
-
-    def may_match_beneath(self, directory: str) -> bool:
-        """Say whether the pattern may cover something beneath this directory."""
-        if directory == "." or self.matches(directory):
-            return True
-        walked = directory.split("/")
-        for name, pattern in zip(walked, self.names, strict=False):
-            if pattern == "**":
-                return True
-            if not re.fullmatch(_name_expression(pattern), name, re.DOTALL):
-                return False
-        return len(walked) < len(self.names)
 
 
 def compile_path(text: str, *, deny: bool) -> PathPattern:

@@ -1,8 +1,8 @@
-"""Read the plain part of bash a second time, by other means: lists and pipelines of simple commands.
+"""Read the plain part of bash a second time, by other means.
 
-What an allow rule admits must be read alike by this and by the parser of `shell`; two readers with
-different faults seldom agree on a wrong answer. Tokens are those of bash(1), "Definitions" and
-"Shell Grammar"; everything that is more than plain has no reading here.
+Plain are lists and pipelines of simple commands. What an allow rule admits must be read alike here
+and by the parser of `shell`: two readers with different faults seldom agree on a wrong answer.
+Tokens are those of bash(1), "Definitions" and "Shell Grammar"; what is more has no reading here.
 """
 
 from __future__ import annotations

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Self
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Self
 
 import msgspec
 
 from forkrun.errors import InputError
-from forkrun.policy import bash, git
-from forkrun.policy.conflicts import refuse_conflicts
-from forkrun.policy.paths import PathPattern
-from forkrun.policy.programs import EXECUTES
-from forkrun.policy.rules import PATH_TOOLS, Effect, Rule, parse_rule, squeeze
-from forkrun.policy.scope import Unreadable, WritableScope, unreadable_of, writable_of
-from forkrun.policy.shell import Script, load_parser, read_script
+from forkrun.policy.rules import PATH_TOOLS, Effect, Layer, Rule, parse_rule, squeeze
 from forkrun.protocol import Rules
 
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer of rules, parsed. `ask` rules deny too, since nobody can be asked."""
-
-    allow: tuple[Rule, ...]
-    ask: tuple[Rule, ...]
-    deny: tuple[Rule, ...]
+if TYPE_CHECKING:
+    from forkrun.policy.scope import Unreadable, WritableScope
+    from forkrun.policy.shell import Script
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(msgspec.Struct, frozen=True):
     """Layers of rules, each of which must allow a call; with no rules at all everything is allowed.
 
     `layers` is what crosses to the child, the parents' first; `warnings` are sentences about rules
@@ -38,7 +25,7 @@ class Policy:
 
     layers: tuple[Rules, ...]
     parsed: tuple[Layer, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def parse(
@@ -54,24 +41,29 @@ class Policy:
         Raises InputError for a rule that cannot be meant, with the rule and its position, and for
         one that grants what a parent denies, with both rules.
         """
+        from forkrun.policy.conflicts import refuse_conflicts
+
         inherited: list[Rules] = []
         for parent in parents:
             inherited += parent.layers if isinstance(parent, Policy) else [parent]
         own = Rules(allow=tuple(allow), deny=tuple(deny), ask=tuple(ask))
         policy = cls.of((*inherited, own))
-        refuse_conflicts(policy.parsed[-1].allow, parents=policy.parsed[:-1])
-        return policy
+        grants = policy.parsed[-1].allow
+        refuse_conflicts(grants, parents=policy.parsed[:-1])
+        return msgspec.structs.replace(policy, warnings=tuple(_warnings(grants)))
 
     @classmethod
     def of(cls, layers: Sequence[Rules]) -> Self:
-        """Make the policy that these layers are, as they crossed the channel: the run's own last."""
+        """Make the policy of layers as they crossed the channel, the run's own last.
+
+        What `parse` found to warn about or to refuse is not looked for again.
+        """
         last = len(layers) - 1
         parsed = tuple(
             _parse_layer(rules, origin="" if position == last else "the parent's ")
             for position, rules in enumerate(layers)
         )
-        own = parsed[-1].allow if parsed else ()
-        return cls(layers=tuple(layers), parsed=parsed, warnings=tuple(_warnings(own)))
+        return cls(layers=tuple(layers), parsed=parsed)
 
     def judge(self, tool: str, subject: str | None = None) -> str | None:
         """Say why this call is not allowed, in words for the model, or None where it is.
@@ -93,26 +85,14 @@ class Policy:
                     return reason
         return None
 
-    def judge_search(self, tool: str, directory: str) -> str | None:
-        """Say why a search from this directory is not allowed, or None where some file beneath it
-        may be read. Whoever searches judges each file that is found with `judge`."""
-        reason = self.judge(tool, directory)
-        if reason is None:
-            return None
-        for layer in self.parsed:
-            if _forbidden(tool, directory, rules=(*layer.deny, *layer.ask), script=None):
-                return reason
-            rules = [rule for rule in layer.allow if rule.concerns(tool)]
-            if layer.allow and not any(_reaches(rule.path, directory) for rule in rules):
-                return reason
-        return None
-
     def may_write(self, path: str) -> bool:
         """Say whether a file of the workspace may be written, by whichever tool."""
         return self.judge("write_file", path) is None or self.judge("edit_file", path) is None
 
     def writable(self) -> WritableScope:
         """Say what of the workspace may be written at all, for the sandbox and for a commit."""
+        from forkrun.policy.scope import writable_of
+
         return writable_of(
             [(layer.allow, (*layer.deny, *layer.ask)) for layer in self.parsed],
             may_write=self.may_write,
@@ -120,11 +100,15 @@ class Policy:
 
     def unreadable(self) -> Unreadable:
         """Say which files of the workspace deny rules withhold from tools and kernel alike."""
+        from forkrun.policy.scope import unreadable_of
+
         return unreadable_of(rule for layer in self.parsed for rule in (*layer.deny, *layer.ask))
 
     def environment_for(self, command: str) -> dict[str, str]:
         """Give the variables that a bash command gets beside its others: where rules allow single
         git commands, those that keep git from running what a repository's configuration names."""
+        from forkrun.policy import git
+
         is_restricted = any(
             any(rule.concerns("bash") for rule in layer.allow) and not _admits_all_of_bash(layer)
             for layer in self.parsed
@@ -138,7 +122,9 @@ class Policy:
             for layer in self.parsed
             for rule in (*layer.allow, *layer.ask, *layer.deny)
         ):
-            load_parser()
+            from forkrun.policy import bash, shell, tree  # noqa: F401 - imported for later
+
+            shell.load_parser()
 
     def _not_admitted(
         self, tool: str, subject: str | None, *, layer: Layer, script: _Once | None
@@ -147,10 +133,12 @@ class Policy:
         if any(not rule.has_pattern for rule in rules):
             return None
         if script is not None and rules:
-            part = bash.not_allowed(
+            from forkrun.policy import bash
+
+            reason = bash.not_allowed(
                 script.text, rules=rules, script=script.read(), may_write=self._names_writable
             )
-            return None if part is None else f"{part} is not allowed: {_only(rules)}"
+            return None if reason is None else f"{reason}: {_only(rules)}"
         if tool in PATH_TOOLS:
             path = _inside(subject)
             if path is not None and any(rule.path and rule.path.matches(path) for rule in rules):
@@ -196,6 +184,8 @@ class _Once:
         self._script: Script | None = None
 
     def read(self) -> Script:
+        from forkrun.policy.shell import read_script
+
         if self._script is None:
             self._script = read_script(self.text)
         return self._script
@@ -237,6 +227,8 @@ def _forbidden(
 
 
 def _forbidden_command(script: _Once, *, rules: Sequence[Rule]) -> str | None:
+    from forkrun.policy import bash
+
     found = bash.denial(script.text, rules=rules, script=script.read())
     if found is None:
         return None
@@ -257,14 +249,6 @@ def _inside(subject: str | None) -> str | None:
     if subject is not None and (subject.startswith("/") or ".." in subject.split("/")):
         return None
     return (subject or ".").removeprefix("./").rstrip("/") or "."
-
-
-def _reaches(path: PathPattern | None, directory: str) -> bool:
-    """Say whether a pattern may match something beneath a directory."""
-    if path is None:
-        return True
-    inside = _inside(directory)
-    return inside is not None and path.may_match_beneath(inside)
 
 
 def _only(rules: Sequence[Rule]) -> str:
@@ -290,13 +274,17 @@ def _admits_all_of_bash(layer: Layer) -> bool:
     return any(rule.concerns("bash") and not rule.has_pattern for rule in layer.allow)
 
 
-def _warnings(rules: Iterable[Rule]) -> Iterable[str]:
+def _warnings(rules: Iterable[Rule]) -> Iterator[str]:
+    from forkrun.policy.programs import EXECUTES
+
     for rule in rules:
         if not rule.globs or not rule.concerns("bash"):
             continue
         words = rule.text.partition("(")[2].removesuffix(")").replace(":*", " *").split()
         program = words[0].rpartition("/")[2] if words else ""
-        if program in EXECUTES and words[1:2] in ([], ["*"]) and words[-1] == "*":
+        if "*" in program:
+            yield f"{rule}: this rule allows any program"
+        elif program in EXECUTES and words[1:2] in ([], ["*"]) and words[-1] == "*":
             yield f"{rule}: {program} {EXECUTES[program]}, and this rule allows all of it"
         elif any(mark in rule.text for mark in ("&&", "||", ";", "$(", "`")) or "\n" in rule.text:
             yield f"{rule}: commands are judged one by one, so this rule matches none"

@@ -8,14 +8,14 @@ program which writes or executes is warned about.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.policy.glob import WILD
 from forkrun.policy.shell import Assignment, Command, Word
 
 
-@dataclass(frozen=True, slots=True)
-class Runner:
+class Runner(msgspec.Struct, frozen=True):
     """A program that runs the command in its arguments, and how to find it there.
 
     `flags` stand alone, `valued` take the next word (or are followed by the value at once),
@@ -37,7 +37,7 @@ def _names(text: str) -> frozenset[str]:
 # From their manual pages (coreutils 9, util-linux 2.38, findutils 4.9, bash 5.2).
 RUNNERS: dict[str, Runner] = {
     "nohup": Runner(),
-    "time": Runner(flags=_names("-p")),
+    "time": Runner(flags=_names("-p"), assigns=True),
     "command": Runner(flags=_names("-p")),
     "builtin": Runner(),
     "exec": Runner(flags=_names("-c -l -cl"), valued=_names("-a")),
@@ -55,7 +55,9 @@ RUNNERS: dict[str, Runner] = {
     ),
     "xargs": Runner(
         flags=_names("-0 --null -r --no-run-if-empty -t --verbose -x --exit"),
-        valued=_names("-n --max-args -P --max-procs -L --max-lines -s --max-chars -d --delimiter"),
+        valued=_names(
+            "-n --max-args -P --max-procs -L --max-lines -s --max-chars -d --delimiter -I"
+        ),
         appends=True,
     ),
 }
@@ -64,13 +66,21 @@ PLAIN_RUNNERS = frozenset({"nohup", "time", "command", "nice", "timeout", "stdbu
 
 # Programs whose arguments hold a command in a way that is not parsed here: every word counts.
 OTHER_RUNNERS = _names(
-    "sudo doas su runuser setpriv chroot unshare nsenter flock chrt taskset setarch linux32 linux64 "
-    "parallel watch script strace ltrace unbuffer systemd-run start-stop-daemon busybox toybox entr "
-    "trap coproc eval ssh dbus-run-session xvfb-run proot fakeroot faketime numactl prlimit cgexec "
-    "mapfile readarray complete compgen bind"
+    "sudo doas su runuser setpriv chroot unshare nsenter flock chrt taskset setarch linux32 "
+    "linux64 parallel watch script strace ltrace unbuffer systemd-run start-stop-daemon busybox "
+    "toybox entr trap coproc eval ssh dbus-run-session xvfb-run proot fakeroot faketime numactl "
+    "prlimit cgexec mapfile readarray complete compgen bind"
+)
+# bash(1), "Reserved Words": a command of such a name is a part of the grammar that went unseen.
+RESERVED = _names(
+    "if then else elif fi do done case esac while until for select function { } [[ ]] in !"
 )
 SHELLS = _names("sh bash dash zsh ksh mksh ash fish rbash")
 SOURCES = _names("source .")
+# Built-ins that evaluate array subscripts in their arguments, substitutions included.
+EVALUATORS = _names(
+    "let printf read declare typeset local export readonly unset test [ mapfile readarray wait"
+)
 REDEFINERS = _names("alias enable hash")
 FINDERS = {
     "find": _names("-exec -execdir -ok -okdir"),
@@ -119,12 +129,13 @@ EXECUTES: dict[str, str] = {
 
 # Variables that change which program runs, or what it runs, loads or reads as its configuration.
 _DANGEROUS = re.compile(
-    r"""(?ix) IFS | ENV | TERM.* | DISPLAY | PS\d | CC | CXX | LD | AR | AS | .*RC
-      | (LD|DYLD|GIT|SSH|BASH|PYTHON|PERL|RUBY|NODE|NPM|YARN|PIP|UV|JAVA|JDK|GO|CARGO|RUST|MAKE|CMAKE
-         |LESS|MAN|LUA|PHP|GCONV|LOC|MALLOC|GLIBC|SUDO|DOCKER|KUBE|AWS|XDG|DBUS|GPG|PG|ZDOT).*
-      | .*(PATH|OPT|FLAGS|COMMAND|CMD|PAGER|EDITOR|VISUAL|BROWSER|SHELL|ENV|HOME|CONFIG|CONF|DIR|PROG
-         |EXEC|HOOK|INIT|STARTUP|PRELOAD|LIB|PROXY|MODULE|PLUGIN|WRAPPER|ASKPASS|TOOL|FILE|AGENT
-         |RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*"""
+    r"""(?x) IFS | ENV | TERM.* | DISPLAY | PS\d | CC | CXX | LD | AR | AS | .*RC
+      | (LD|DYLD|GIT|SSH|BASH|PYTHON|PERL|RUBY|NODE|NPM|YARN|PIP|UV|JAVA|JDK|GO|CARGO|RUST|MAKE
+         |CMAKE|LESS|MAN|LUA|PHP|GCONV|LOC|MALLOC|GLIBC|SUDO|DOCKER|KUBE|AWS|XDG|DBUS|GPG|PG|ZDOT).*
+      | .*(PATH|OPT|FLAGS|COMMAND|CMD|PAGER|EDITOR|VISUAL|BROWSER|SHELL|ENV|HOME|CONFIG|CONF|DIR
+         |PROG|EXEC|HOOK|INIT|STARTUP|PRELOAD|LIB|PROXY|MODULE|PLUGIN|WRAPPER|ASKPASS|TOOL|FILE
+         |AGENT|RUNNER|COMPILER|LINKER|HOST|URL|SERVER|SOCK|OPEN).*
+      | .*_proxy | npm_config_.* | BASH_FUNC_.*"""
 )
 _HOLDS_COMMAND = re.compile(
     r"(?i)ENV|BASH_ENV|PS4|PROMPT_COMMAND|GIT_.*|LESSOPEN|LESSCLOSE"
@@ -138,7 +149,7 @@ def is_dangerous(variable: str) -> bool:
 
 
 def holds_command(variable: str) -> bool:
-    """Say whether the value of the variable is run as a command by the shell or a common program."""
+    """Say whether the shell or a common program runs the value of the variable."""
     return _HOLDS_COMMAND.fullmatch(variable) is not None
 
 
@@ -153,11 +164,14 @@ def behind(command: Command) -> Command | None:
     if runner is None:
         return None
     words = list(command.words[1:])
+    placeholder = None
     while words and words[0].text.startswith("-"):
         taken = _option_words(words[0].text, runner)
         if not taken or not all(word.is_known for word in words[:taken]):
             return None
         ended = words[0].text == "--"
+        if words[0].text.startswith("-I") and runner.appends:
+            placeholder = words[taken - 1].text.removeprefix("-I") or "-I"
         del words[:taken]
         if ended:
             break
@@ -168,8 +182,14 @@ def behind(command: Command) -> Command | None:
     rest = words[runner.operands :]
     if not rest:
         return None
-    more = (Word(raw="...", value=WILD),) if runner.appends else ()
+    if placeholder is not None:
+        rest = [_filled(word, placeholder=placeholder) for word in rest]
+    more = (Word(raw="...", value=WILD),) if runner.appends and placeholder is None else ()
     return Command(tuple(assignments), (*rest, *more))
+
+
+def _filled(word: Word, *, placeholder: str) -> Word:
+    return Word(raw=word.raw, value=word.value.replace(placeholder, WILD))
 
 
 def _option_words(option: str, runner: Runner) -> int:

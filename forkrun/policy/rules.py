@@ -7,10 +7,10 @@ and all writing tools, `*` for every tool, `task` for a subagent, and `mcp__serv
 
 from __future__ import annotations
 
-import difflib
 import re
-from dataclasses import dataclass
 from typing import Literal
+
+import msgspec
 
 from forkrun.catalog import INPUTS, READERS, WRITERS
 from forkrun.errors import InputError
@@ -40,8 +40,7 @@ _RULE = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
 _MCP = re.compile(r"mcp__[A-Za-z0-9_-]+?(?:__(?:[A-Za-z0-9_-]+|\*))?")
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(msgspec.Struct, frozen=True):
     """One rule. `tools` is None for every tool; without a pattern it is about every use of them.
 
     `origin` says where it stands, for reasons and errors ("", "the parent's ").
@@ -69,6 +68,14 @@ class Rule:
 
     def __str__(self) -> str:
         return f"{self.origin}{self.effect} {self.text}"
+
+
+class Layer(msgspec.Struct, frozen=True):
+    """One layer of rules, parsed. `ask` rules deny too, since nobody can be asked."""
+
+    allow: tuple[Rule, ...]
+    ask: tuple[Rule, ...]
+    deny: tuple[Rule, ...]
 
 
 def parse_rule(text: str, *, effect: Effect, position: int, origin: str = "") -> Rule:
@@ -151,7 +158,9 @@ def _mcp_rule(text: str, *, name: str, effect: Effect, origin: str) -> Rule:
 
 
 def _suggestion(name: str) -> str:
-    by_folded = {known.casefold(): known for known in NAMES}
+    import difflib
+
+    by_folded = {known.casefold(): known for known in reversed(NAMES)}  # ours win
     close = difflib.get_close_matches(name.casefold(), by_folded, n=2, cutoff=0.6)
     if close:
         return "did you mean " + " or ".join(f"`{by_folded[found]}`" for found in close) + "?"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from forkrun.catalog import WRITERS
 from forkrun.policy.paths import PathPattern
@@ -12,8 +13,7 @@ from forkrun.policy.rules import Rule
 _Rules = Sequence[Rule]
 
 
-@dataclass(frozen=True, slots=True)
-class WritableScope:
+class WritableScope(msgspec.Struct, frozen=True):
     """What may be written, all paths relative to the workspace.
 
     `everything` is true where no allow rule narrows it. Otherwise `literals` are single files (or
@@ -36,8 +36,7 @@ class WritableScope:
         return not (self.everything or self.literals or self.subtrees or self.patterns)
 
 
-@dataclass(frozen=True, slots=True)
-class Unreadable:
+class Unreadable(msgspec.Struct, frozen=True):
     """What deny rules withhold: `literals` are paths relative to the workspace, `patterns` what
     only a walk can expand; a directory that is covered is covered with all beneath."""
 
@@ -86,8 +85,7 @@ def writable_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Grants:
+class _Grants(msgspec.Struct, frozen=True):
     """What one layer lets be written: everything, or what these patterns cover."""
 
     everything: bool
