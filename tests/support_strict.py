@@ -4,6 +4,7 @@
 """
 
 import base64
+import itertools
 import re
 
 CALL_TYPES = {"tool_use", "server_tool_use", "mcp_tool_use"}
@@ -43,7 +44,7 @@ def turns(messages):
         yield "does not start with the user"
     if not messages or messages[-1]["role"] != "user":
         yield "does not end with the user"
-    for at, (one, other) in enumerate(zip(messages, messages[1:], strict=False)):
+    for at, (one, other) in enumerate(itertools.pairwise(messages)):
         if one["role"] == other["role"]:
             yield f"messages {at} and {at + 1} have one role"
 

@@ -29,7 +29,7 @@ MAX_REQUEST_BYTES = 32_000_000
 Dangling = Literal["placeholder", "cut"]
 
 _NOT_SENT = frozenset(
-    {"messages", "stream", "timeout", "extra_headers", "extra_query", "extra_body"}
+    {"messages", "betas", "stream", "timeout", "extra_headers", "extra_query", "extra_body"}
 )
 _BETA_HEADER = "anthropic-beta"
 
@@ -184,6 +184,8 @@ def _default(value: Any) -> Any:
         return base64.b64encode(Path(value).read_bytes()).decode()
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes cannot be sent as JSON")
     if isinstance(value, Set | Iterator) or (
         isinstance(value, Iterable) and hasattr(value, "__len__")
     ):

@@ -26,7 +26,7 @@ def unmark_thinking(messages: list[Message], notes: Notes) -> None:
     """Take marks off thinking blocks, which cannot carry one."""
     for message in messages:
         for position, block in enumerate(message.blocks):
-            if block.is_thinking and _is_marked(block):
+            if block.is_thinking and _KEY in block.raw and "cache_control" in block.fields():
                 message.blocks[position] = block.with_fields(cache_control=None)
                 message.touch()
                 notes.add("a cache mark on thinking was taken off", message=message, block=block)
@@ -41,11 +41,11 @@ def make_room(
     first; the last one, where the parent's cache ends, goes only where a mark at the end finds
     the cache without it, or where there would be five.
     """
-    params, fixed = _limit_fixed(params)
     # The top-level parameter marks the end of each request by itself, and takes one of the four.
     automatic = json.loads(params.get("cache_control", b"null")) is not None
-    marks = _marks(messages)
     limit = MAX_MARKS - automatic
+    params, fixed = _limit_fixed(params, limit)
+    marks = _marks(messages)
     while marks and fixed + len(marks) > limit:
         _take_off(marks.pop(0), notes)
     if automatic:
@@ -102,8 +102,8 @@ def _inner_marks(block: Block) -> list[int]:
     ]
 
 
-def _limit_fixed(params: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
-    """Count the marks of tools and system; of more than four, take the first ones off."""
+def _limit_fixed(params: dict[str, bytes], limit: int) -> tuple[dict[str, bytes], int]:
+    """Count the marks of tools and system; of more than fit, take the first ones off."""
     lists = {name: json.loads(params.get(name, b"null")) for name in ("tools", "system")}
     marked: list[tuple[str, dict[str, Any]]] = [
         (name, item)
@@ -112,7 +112,7 @@ def _limit_fixed(params: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
         for item in items
         if isinstance(item, dict) and item.get("cache_control") is not None
     ]
-    excess = marked[: max(0, len(marked) - MAX_MARKS)]
+    excess = marked[: max(0, len(marked) - limit)]
     for _, item in excess:
         del item["cache_control"]
     changed = {name: _json(lists[name]) for name in {name for name, _ in excess}}

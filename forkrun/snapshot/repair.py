@@ -187,6 +187,9 @@ def drop_unsigned_thinking(messages: list[Message], notes: Notes) -> None:
     for message in messages:
         kept = [block for block in message.blocks if not _is_unsigned(block)]
         _keep(message, kept, notes, "thinking without a signature was left out")
+        if message.role == "user":
+            kept = [block for block in message.blocks if not block.is_thinking]
+            _keep(message, kept, notes, "thinking in a user message was left out")
 
 
 def _is_unsigned(block: Block) -> bool:

@@ -6,13 +6,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support_strict import faults
 
 from forkrun.conversation import Conversation, text_block
 from forkrun.errors import InputError
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.snapshot.repair import repair
-from support_strict import faults
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB"
 IDS = ("t1", "t2", "t3", "call:4", "")
@@ -41,9 +41,13 @@ IMAGE = block(
 RESULT = block(
     "tool_result",
     tool_use_id=st.sampled_from(IDS),
-    content=st.one_of(st.sampled_from(["out", "", " ", None]), st.lists(st.one_of(TEXT, IMAGE), max_size=3)),
+    content=st.one_of(
+        st.sampled_from(["out", "", " ", None]), st.lists(st.one_of(TEXT, IMAGE), max_size=3)
+    ),
 )
-SERVER_RESULT = block("web_search_tool_result", tool_use_id=st.sampled_from(["s1", "s2"]), content=[])
+SERVER_RESULT = block(
+    "web_search_tool_result", tool_use_id=st.sampled_from(["s1", "s2"]), content=[]
+)
 UNKNOWN = block("block_from_2031", z=[1, {"y": None}])
 USER_BLOCKS = st.lists(st.one_of(TEXT, IMAGE, RESULT, RESULT, UNKNOWN), max_size=5)
 
@@ -51,8 +55,14 @@ USER_BLOCKS = st.lists(st.one_of(TEXT, IMAGE, RESULT, RESULT, UNKNOWN), max_size
 @st.composite
 def call(draw):
     name = draw(st.sampled_from([*IDS[:-1]]))
-    made = {"type": "tool_use", "id": name, "name": draw(st.sampled_from(["bash", "a.b", "mcp__x"]))}
-    made["input"] = draw(st.sampled_from([{"c": name}, {"c": name}, {"c": name}, "", None, [], '{"a":1}']))
+    made = {
+        "type": "tool_use",
+        "id": name,
+        "name": draw(st.sampled_from(["bash", "a.b", "mcp__x"])),
+    }
+    made["input"] = draw(
+        st.sampled_from([{"c": name}, {"c": name}, {"c": name}, "", None, [], '{"a":1}'])
+    )
     return made
 
 
@@ -84,7 +94,8 @@ MESSAGES = st.lists(
     max_size=8,
 )
 SYSTEMS = st.one_of(
-    st.just("be brief"), st.lists(MARKS.map(lambda m: {"type": "text", "text": "be brief"} | m), max_size=5)
+    st.just("be brief"),
+    st.lists(MARKS.map(lambda m: {"type": "text", "text": "be brief"} | m), max_size=5),
 )
 DANGLING = st.sampled_from(["placeholder", "cut"])
 
@@ -124,10 +135,18 @@ def test_every_repaired_snapshot_is_accepted(messages, system, dangling):
         raw = b"".join(conversation.request(number).parts())
         assert faults(json.loads(raw), size=len(raw)) == []
         conversation.add_assistant(
-            [json.dumps({"type": "tool_use", "id": f"n{number}", "name": "bash", "input": {}}).encode()]
+            [
+                json.dumps(
+                    {"type": "tool_use", "id": f"n{number}", "name": "bash", "input": {}}
+                ).encode()
+            ]
         )
         conversation.add_user(
-            [json.dumps({"type": "tool_result", "tool_use_id": f"n{number}", "content": "x"}).encode()]
+            [
+                json.dumps(
+                    {"type": "tool_result", "tool_use_id": f"n{number}", "content": "x"}
+                ).encode()
+            ]
         )
 
 
@@ -139,7 +158,11 @@ def test_bytes_before_the_first_repaired_message_stay(messages, dangling):
     done = repaired_or_refused(snapshot, dangling)
     if not done:
         return
-    named = [int(note.split()[1].rstrip(":,")) for note in done.repair.notes if note.startswith("message ")]
+    named = [
+        int(note.split()[1].rstrip(":,"))
+        for note in done.repair.notes
+        if note.startswith("message ")
+    ]
     first = min(named, default=len(messages))
     # A message that joins the one before it changes that one too; so does a cut or a result at the end.
     kept = max(0, min(first - 1, len(done.snapshot.messages) - 2))
@@ -153,7 +176,9 @@ def sound_history(*, turns: int, seed: int = 1) -> list[dict]:
     messages = [{"role": "user", "content": "begin"}]
     for turn in range(turns):
         ids = [f"toolu_{turn}_{n}" for n in range(rng.randint(1, 3))]
-        calls = [{"type": "tool_use", "id": i, "name": "bash", "input": {"command": "ls"}} for i in ids]
+        calls = [
+            {"type": "tool_use", "id": i, "name": "bash", "input": {"command": "ls"}} for i in ids
+        ]
         thinking = {"type": "thinking", "thinking": f" {turn}\n", "signature": "Ab+/=="}
         results = [{"type": "tool_result", "tool_use_id": i, "content": f"out of {i}"} for i in ids]
         messages.append({"role": "assistant", "content": [thinking, *calls]})
@@ -179,10 +204,16 @@ def test_results_far_from_their_calls_come_back():
         Snapshot.of(
             messages=[
                 {"role": "user", "content": "go"},
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "b", "input": {}}]},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "t1", "name": "b", "input": {}}],
+                },
                 {"role": "user", "content": "wait"},
                 {"role": "assistant", "content": "ok"},
-                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "r"}]},
+                {
+                    "role": "user",
+                    "content": [{"type": "tool_result", "tool_use_id": "t1", "content": "r"}],
+                },
             ]
         )
     )
@@ -197,7 +228,10 @@ def test_a_lost_result_in_the_middle_is_said_to_be_lost():
         Snapshot.of(
             messages=[
                 {"role": "user", "content": "go"},
-                {"role": "assistant", "content": [{"type": "tool_use", "id": "t1", "name": "b", "input": {}}]},
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "t1", "name": "b", "input": {}}],
+                },
                 {"role": "user", "content": "never mind"},
                 {"role": "assistant", "content": "fine"},
             ]
@@ -215,7 +249,9 @@ def test_cut_keeps_what_the_user_said_after_the_open_call():
         {"role": "user", "content": "go"},
         {
             "role": "assistant",
-            "content": [{"type": "tool_use", "id": i, "name": "b", "input": {}} for i in ("t1", "t2")],
+            "content": [
+                {"type": "tool_use", "id": i, "name": "b", "input": {}} for i in ("t1", "t2")
+            ],
         },
         {
             "role": "user",
@@ -240,7 +276,12 @@ def test_a_call_made_by_an_open_server_call_goes_with_it(dangling):
             "role": "assistant",
             "content": [
                 {"type": "text", "text": "running"},
-                {"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {}},
+                {
+                    "type": "server_tool_use",
+                    "id": "srvtoolu_1",
+                    "name": "code_execution",
+                    "input": {},
+                },
                 {
                     "type": "tool_use",
                     "id": "t1",
@@ -260,7 +301,12 @@ def test_thinking_at_the_end_of_a_turn_keeps_its_bytes():
     """The API refuses a turn that ends with thinking: a constant text follows, thinking stays."""
     thinking = {"type": "thinking", "thinking": " x ", "signature": "Ab+/=="}
     done = repair(
-        Snapshot.of(messages=[{"role": "user", "content": "q"}, {"role": "assistant", "content": [thinking]}])
+        Snapshot.of(
+            messages=[
+                {"role": "user", "content": "q"},
+                {"role": "assistant", "content": [thinking]},
+            ]
+        )
     )
     blocks = json.loads(done.snapshot.messages[1])["content"]
     assert blocks[0] == thinking
