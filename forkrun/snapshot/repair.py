@@ -46,7 +46,7 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     The last message is the user's, with every call answered, where the snapshot ended in a call.
     `free_marks`: how many more cache marks a request may carry. `call_ids`: those of all calls in
     it, which later calls must not use again. `prefix_sha256` names all that a provider's prompt
-    cache keys on.
+    cache keys on. `size_bytes`: about how long its body is.
     """
 
     snapshot: Snapshot
@@ -54,6 +54,7 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
     free_marks: int
     call_ids: frozenset[str]
     prefix_sha256: str
+    size_bytes: int
 
 
 def repaired(snapshot: Snapshot, dangling: Dangling = "placeholder") -> Repaired:
@@ -80,10 +81,11 @@ def repair(
     closed = close(messages)
     if closed:
         _play(messages, notes)
-    shed_media(
+    size_bytes = shed_media(
         messages,
         notes,
-        max_bytes=max_bytes - ROOM_BYTES,
+        max_bytes=max_bytes,
+        room_bytes=min(ROOM_BYTES, max_bytes // 2),
         other_bytes=sum(len(name) + len(value) + 4 for name, value in snapshot.params),
     )
     params, free_marks = make_room(dict(snapshot.params), messages, notes)
@@ -103,6 +105,7 @@ def repair(
         free_marks=free_marks,
         call_ids=frozenset(b.id for m in messages for b in m.blocks if b.type.endswith("tool_use")),
         prefix_sha256=_fingerprint(ready),
+        size_bytes=size_bytes,
     )
 
 

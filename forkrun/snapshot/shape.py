@@ -21,7 +21,7 @@ _NOTHING = Raw(b"")
 
 
 class _Head(msgspec.Struct):
-    type: Raw = _NOTHING
+    type: str = ""
     id: Raw = _NOTHING
     tool_use_id: Raw = _NOTHING
 
@@ -38,13 +38,13 @@ class Block:
         try:
             head = _HEAD.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            raise InputError(f"{where}: not an object") from None
+            raise InputError(f"{where}: not an object with a type") from None
         self.raw = raw
         self.index = index
-        self.type = _string(head.type)
+        self.type = head.type
         if not self.type:
             raise InputError(f"{where}: a block without a type")
-        self.id = _string(head.tool_use_id) or _string(head.id)
+        self.id = _string(head.id if head.tool_use_id is _NOTHING else head.tool_use_id)
         if self.type in {"tool_use", "server_tool_use", "mcp_tool_use"}:
             self.id = _string(head.id)
             if not self.id:
@@ -189,6 +189,8 @@ def _blocks(content: bytes, where: str) -> list[Block]:
 
 
 def _string(raw: Raw) -> str:
+    if raw is _NOTHING:
+        return ""
     text = bytes(raw)
     return msgspec.json.decode(text, type=str) if text[:1] == b'"' else ""
 
