@@ -16,9 +16,8 @@ import msgspec
 
 from forkrun.errors import ContextExceeded
 from forkrun.models.base import Request
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES
 from forkrun.snapshot.shape import text_block
-from forkrun.snapshot.start import ForkedStart
+from forkrun.snapshot.start import MAX_REQUEST_BYTES, ForkedStart
 
 __all__ = ["Conversation", "text_block"]
 
@@ -113,7 +112,7 @@ class Conversation:
         return Request(params=self._params, messages=messages, betas=self._betas, number=number)
 
     def _add(self, role: str, blocks: Iterable[bytes]) -> None:
-        from forkrun.snapshot.repair import mended
+        from forkrun.snapshot.blocks import mended
 
         added = b",".join(mended(role, blocks))
         if not added:

@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from forkrun.errors import InputError, UsageError
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
+from forkrun.snapshot.freeze import Dangling, Snapshot
 from forkrun.snapshot.repair import Repaired, repaired
 from forkrun.snapshot.shape import parse_message, text_block
-from forkrun.snapshot.start import ForkedStart
+from forkrun.snapshot.start import MAX_REQUEST_BYTES, ForkedStart
 
 BOUNDARY = (
     "Everything above is reference: the conversation of another agent, as it stood when you were "

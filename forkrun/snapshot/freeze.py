@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -23,9 +22,6 @@ from forkrun.snapshot.shape import Message, parse_message
 from forkrun.snapshot.strict import Surrogates, refuse_what_is_not_json
 
 MAX_INPUT_BYTES = 128 * 1024 * 1024
-MAX_REQUEST_BYTES = 32_000_000
-"""The Messages API refuses a larger body with status 413."""
-
 Dangling = Literal["placeholder", "cut"]
 
 _NOT_SENT = frozenset(
@@ -181,7 +177,8 @@ def _default(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, os.PathLike):  # a file as the data of an image or a document
-        return base64.b64encode(Path(value).read_bytes()).decode()
+        with open(value, "rb") as file:
+            return base64.b64encode(file.read()).decode()
     if isinstance(value, Mapping):
         return dict(value)
     if isinstance(value, bytes | bytearray | memoryview):

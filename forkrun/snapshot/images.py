@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -145,12 +144,11 @@ def _changed(
 
 
 def _holds_media(block: Block) -> bool:
-    return b'"source"' in block.raw and bytes(block.fields()["content"]).startswith(b"[")
+    return b'"source"' in block.raw
 
 
 def _inner(block: Block) -> list[Block]:
-    content = block.fields()["content"]
-    return [Block(bytes(raw)) for raw in msgspec.json.decode(content, type=list[msgspec.Raw])]
+    return [Block(raw) for raw in block.inner()]
 
 
 def _placeholder(block: Block, reason: str) -> Change:
@@ -163,4 +161,4 @@ def _placeholder(block: Block, reason: str) -> Change:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return msgspec.json.encode(value)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
+
+import msgspec
 
 from forkrun.snapshot.notes import Notes
 from forkrun.snapshot.shape import Block, Message
@@ -42,7 +43,7 @@ def make_room(
     the cache without it, or where there would be five.
     """
     # The top-level parameter marks the end of each request by itself, and takes one of the four.
-    automatic = json.loads(params.get("cache_control", b"null")) is not None
+    automatic = msgspec.json.decode(params.get("cache_control", b"null")) is not None
     limit = MAX_MARKS - automatic
     params, fixed = _limit_fixed(params, limit)
     marks = _marks(messages)
@@ -63,9 +64,9 @@ def _take_off(mark: _Mark, notes: Notes) -> None:
     if inner is None:
         changed = block.with_fields(cache_control=None)
     else:
-        content = block.value("content")
-        del content[inner]["cache_control"]
-        changed = block.with_fields(content=_json(content))
+        content = [Block(raw) for raw in block.inner()]
+        content[inner] = content[inner].with_fields(cache_control=None)
+        changed = block.with_fields(content=b"[" + b",".join(b.raw for b in content) + b"]")
     message.blocks[position] = changed
     message.touch()
     notes.add("a cache mark gave way to newer ones", message=message, block=block)
@@ -92,19 +93,13 @@ def _is_marked(block: Block) -> bool:
 
 
 def _inner_marks(block: Block) -> list[int]:
-    content = block.value("content") if block.is_result else None
-    if not isinstance(content, list):
-        return []
-    return [
-        index
-        for index, inner in enumerate(content)
-        if isinstance(inner, dict) and inner.get("cache_control") is not None
-    ]
+    inner = block.inner() if block.is_result else []
+    return [index for index, raw in enumerate(inner) if _is_marked(Block(raw))]
 
 
 def _limit_fixed(params: dict[str, bytes], limit: int) -> tuple[dict[str, bytes], int]:
     """Count the marks of tools and system; of more than fit, take the first ones off."""
-    lists = {name: json.loads(params.get(name, b"null")) for name in ("tools", "system")}
+    lists = {name: msgspec.json.decode(params.get(name, b"null")) for name in ("tools", "system")}
     marked: list[tuple[str, dict[str, Any]]] = [
         (name, item)
         for name, items in lists.items()
@@ -120,4 +115,4 @@ def _limit_fixed(params: dict[str, bytes], limit: int) -> tuple[dict[str, bytes]
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return msgspec.json.encode(value)

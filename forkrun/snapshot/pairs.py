@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from forkrun.errors import InputError
 from forkrun.snapshot.notes import Notes
@@ -42,7 +42,7 @@ def _is_any_call(block: Block) -> bool:
 def _are_equal(one: Block, other: Block) -> bool:
     if one.raw == other.raw:
         return True
-    pair = [json.loads(block.raw) for block in (one, other)]
+    pair = [msgspec.json.decode(block.raw) for block in (one, other)]
     for fields in pair:
         fields.pop("cache_control", None)
     return bool(pair[0] == pair[1])
@@ -172,7 +172,7 @@ def _result(name: str, text: str, *, is_error: bool = False) -> Block:
     fields: dict[str, object] = {"type": "tool_result", "tool_use_id": name, "content": text}
     if is_error:
         fields["is_error"] = True
-    return Block(json.dumps(fields, separators=(",", ":")).encode())
+    return Block(msgspec.json.encode(fields))
 
 
 def open_calls(messages: list[Message]) -> list[str]:

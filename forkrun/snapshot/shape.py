@@ -6,7 +6,6 @@ put together from the bytes of its blocks, in its own order of keys.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -69,10 +68,17 @@ class Block:
         """Give the JSON of each field, in order."""
         return _FIELDS.decode(self.raw)
 
+    def inner(self) -> list[bytes]:
+        """Give the JSON of each block in its content; nothing where that is no list."""
+        content = self.fields().get("content")
+        if content is None or not bytes(content).startswith(b"["):
+            return []
+        return [bytes(raw) for raw in _LIST.decode(content)]
+
     def value(self, name: str) -> Any:
         """Give one field as Python objects, or None without it."""
         found = self.fields().get(name)
-        return None if found is None else json.loads(bytes(found))
+        return None if found is None else msgspec.json.decode(found)
 
     def with_fields(self, **changed: bytes | None) -> Block:
         """Give the block with some fields replaced (their JSON), added, or left out (None)."""
@@ -99,7 +105,7 @@ class Message:
         self.index = index
         self._raw = raw
         self._touched = False
-        self._fields = fields or {"role": Raw(json.dumps(role).encode()), "content": Raw(b"[]")}
+        self._fields = fields or {"role": Raw(msgspec.json.encode(role)), "content": Raw(b"[]")}
 
     def touch(self) -> None:
         """Say that the blocks are no longer those of the bytes."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+MAX_REQUEST_BYTES = 32_000_000
+"""The Messages API refuses a larger body with status 413."""
+
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """What was done so that the model accepts the snapshot.

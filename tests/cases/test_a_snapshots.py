@@ -11,10 +11,12 @@ from support_strict import faults
 
 from forkrun.conversation import Conversation
 from forkrun.errors import InputError
+from forkrun.snapshot.blocks import NO_OUTPUT
 from forkrun.snapshot.fork import BOUNDARY, fork
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Snapshot
+from forkrun.snapshot.freeze import Snapshot
 from forkrun.snapshot.pairs import PLACEHOLDER
-from forkrun.snapshot.repair import NO_OUTPUT, repair
+from forkrun.snapshot.repair import repair
+from forkrun.snapshot.start import MAX_REQUEST_BYTES
 
 PNG = base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"\0" * 16).decode()
 JPEG = base64.b64encode(b"\xff\xd8\xff\xe0" + b"\0" * 16).decode()

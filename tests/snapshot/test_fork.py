@@ -12,7 +12,8 @@ from forkrun.conversation import Conversation
 from forkrun.errors import ContextExceeded, UsageError
 from forkrun.snapshot import repair as repairing
 from forkrun.snapshot.fork import fork
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Snapshot
+from forkrun.snapshot.freeze import Snapshot
+from forkrun.snapshot.start import MAX_REQUEST_BYTES
 
 MARK = {"cache_control": {"type": "ephemeral"}}
 TOOLS = [{"name": "bash", "input_schema": {"type": "object"}}]
