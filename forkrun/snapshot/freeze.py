@@ -134,6 +134,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             parts.append(b'"betas":' + _encode_plain(list(self.betas)))
         return b"{" + b",".join(parts) + b"}"
 
+    def with_params(self, **changed: Any) -> Snapshot:
+        """Give it with other top-level parameters, or more: a prompt cache may no longer hit."""
+        surrogates = Surrogates()
+        new = {n: _encode(v, where=n, surrogates=surrogates) for n, v in changed.items()}
+        params = tuple((dict(self.params) | new).items())
+        return msgspec.structs.replace(self, params=params, notes=self.notes + surrogates.notes())
+
     def param(self, name: str) -> Any:
         """Give the value of a top-level parameter as Python objects, or None without it."""
         return next((json.loads(value) for given, value in self.params if given == name), None)

@@ -172,8 +172,11 @@ def parse_message(raw: bytes, index: int, *, source: str = "snapshot") -> Messag
         raise InputError(f"{where}: the role is neither user nor assistant: {role or 'none'}")
     blocks = _blocks(bytes(fields.get("content", _NOTHING)), where)
     for block in blocks:
+        place = f"{where}, block {block.index}"
         if role == "user" and block.is_call:
-            raise InputError(f"{where}, block {block.index}: a tool_use in a user message")
+            raise InputError(f"{place}: a tool_use in a user message")
+        for inner, raw_inner in enumerate(block.inner() if block.is_result else ()):
+            Block(raw_inner, where=f"{place}, content {inner}")
     return Message(role=role, blocks=blocks, index=index, raw=raw, fields=fields)
 
 

@@ -120,6 +120,10 @@ def test_what_belongs_to_the_transport_is_left_out():
             "message 0, block 0: a tool_use without an id",
         ),
         (
+            b'[{"role":"user","content":[{"type":"tool_result","tool_use_id":"t","content":["x"]}]}]',
+            "message 0, block 0, content 0: not an object with a type",
+        ),
+        (
             b'[{"role":"user","content":[{"type":"tool_use","id":"t","name":"b","input":{}}]}]',
             "message 0, block 0: a tool_use in a user message",
         ),
@@ -161,6 +165,15 @@ def test_too_much_is_refused_before_it_is_read():
     """The cap is on the input as it comes."""
     with pytest.raises(InputError, match="larger than 10 bytes: 32"):
         Snapshot.from_json(b" " * 32, max_bytes=10)
+
+
+def test_parameters_can_be_replaced():
+    """Another model in the same place, more behind; the messages and the old snapshot stay."""
+    snapshot = Snapshot.of(model="m", max_tokens=9, messages=[USER])
+    changed = snapshot.with_params(model="n", system="s")
+    assert changed.params == (("model", b'"n"'), ("max_tokens", b"9"), ("system", b'"s"'))
+    assert changed.messages is snapshot.messages
+    assert snapshot.param("model") == "m"
 
 
 class Recorder(http.server.BaseHTTPRequestHandler):
