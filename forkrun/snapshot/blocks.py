@@ -66,7 +66,7 @@ def make_inputs_objects(messages: list[Message], notes: Notes) -> None:
     """Give every call an object as its input: the one that a string holds, or else an empty one."""
     for message in messages:
         for position, block in enumerate(message.blocks):
-            if not block.type.endswith("tool_use") or message.role != "assistant":
+            if not (block.is_call or block.is_server_call):
                 continue
             raw = bytes(block.fields().get("input", msgspec.Raw(b"")))
             if raw.startswith(b"{"):

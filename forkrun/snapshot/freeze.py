@@ -126,6 +126,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             notes=surrogates.notes(),
         )
 
+    def __repr__(self) -> str:
+        return f"<Snapshot of {len(self.messages)} messages, {sum(map(len, self.messages))} bytes>"
+
     def to_json(self) -> bytes:
         """Give the JSON of the whole, which `from_json` reads; the bytes of each part are kept."""
         parts = [_encode_plain(name) + b":" + value for name, value in self.params]

@@ -141,11 +141,13 @@ def _is_unsigned(block: Block) -> bool:
 
 def drop_empty_messages(messages: list[Message], notes: Notes) -> None:
     """Leave out messages with no block."""
-    for message in list(messages):
-        if message.role == "system" or message.blocks:
-            continue
-        messages.remove(message)
-        notes.add("an empty message was left out", message=message)
+    kept = []
+    for message in messages:
+        if message.blocks or message.role == "system":
+            kept.append(message)
+        else:
+            notes.add("an empty message was left out", message=message)
+    messages[:] = kept
 
 
 def merge_neighbours(messages: list[Message], notes: Notes) -> None:
@@ -156,7 +158,8 @@ def merge_neighbours(messages: list[Message], notes: Notes) -> None:
         if last is None or last.role != message.role or message.role == "system":
             merged.append(message)
             continue
-        last.replace([*last.blocks, *message.blocks])
+        last.blocks += message.blocks
+        last.touch()
         notes.add(f"joined with the {message.role} message before it", message=message)
     messages[:] = merged
 

@@ -44,7 +44,7 @@ class Block:
         if not self.type:
             raise InputError(f"{where}: a block without a type")
         self.id = _string(head.id if head.tool_use_id is _NOTHING else head.tool_use_id)
-        if self.type in {"tool_use", "server_tool_use", "mcp_tool_use"}:
+        if self.is_call or self.is_server_call:
             self.id = _string(head.id)
             if not self.id:
                 raise InputError(f"{where}: a {self.type} without an id")
@@ -53,6 +53,11 @@ class Block:
     def is_call(self) -> bool:
         """A call that the client answers with a `tool_result`."""
         return self.type == "tool_use"
+
+    @property
+    def is_server_call(self) -> bool:
+        """A call that the provider answers, in a block of its own."""
+        return self.type in {"server_tool_use", "mcp_tool_use"}
 
     @property
     def is_result(self) -> bool:

@@ -292,6 +292,10 @@ def test_A16_blocks_that_nobody_knows_pass(frozen):
     blocks = [
         {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "x"}},
         {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+        {"type": "mcp_tool_use", "id": "m1", "name": "n", "server_name": "s", "input": {}},
+        {"type": "mcp_tool_result", "tool_use_id": "m1", "is_error": False, "content": []},
+        {"type": "future_tool_use", "id": "f1", "input": None},
+        {"type": "future_tool_result", "tool_use_id": "f1"},
         {"type": "block_from_2031", "z": [1, {"y": None}]},
         text("ok"),
     ]

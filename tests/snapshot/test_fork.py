@@ -10,6 +10,7 @@ from support_strict import faults
 
 from forkrun.conversation import Conversation
 from forkrun.errors import ContextExceeded, UsageError
+from forkrun.models.base import Request
 from forkrun.snapshot import repair as repairing
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
@@ -55,8 +56,8 @@ def talk(turns, *, marks=1):
 
 def body_of(snapshot: Snapshot) -> bytes:
     """What the parent itself sends next."""
-    parts = [json.dumps(name).encode() + b":" + value + b"," for name, value in snapshot.params]
-    return b"{" + b"".join(parts) + b'"messages":[' + b",".join(snapshot.messages) + b"]}"
+    params = {name: msgspec.Raw(value) for name, value in snapshot.params}
+    return b"".join(Request(params=params, messages=snapshot.messages).parts())
 
 
 def turn(conversation, number, *, calls=1):
@@ -77,7 +78,11 @@ def turn(conversation, number, *, calls=1):
 
 
 def test_every_turn_begins_with_all_that_the_parent_sent():
-    """A trie over raw bytes finds the parent's whole prefix in the fork and twenty turns later."""
+    """A trie over raw bytes finds all of the parent's in the fork, and twenty turns later still.
+
+    Every byte up to the end of the parent's messages is shared; the parameters that follow them
+    are the parent's as well.
+    """
     snapshot = Snapshot.of(
         model="m",
         max_tokens=9,
@@ -89,10 +94,12 @@ def test_every_turn_begins_with_all_that_the_parent_sent():
     trie = Trie()
     parent = body_of(snapshot)
     trie.add(parent)
+    prefix, after = parent.split(snapshot.messages[-1])
     conversation = Conversation.fork(fork(snapshot, "count"))
     for number in range(21):
-        shared = trie.add(b"".join(conversation.request(number).parts()))
-        assert shared >= len(parent) - len("]}")
+        body = b"".join(conversation.request(number).parts())
+        assert trie.add(body) >= len(prefix) + len(snapshot.messages[-1])
+        assert body.endswith(after)
         turn(conversation, number)
 
 
