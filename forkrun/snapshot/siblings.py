@@ -18,8 +18,8 @@ FRESH_S = 240.0
 """How long a prefix counts as cached; providers keep it for at least 300 s after it was read."""
 
 
-class Gate:
-    """Open while the prefix is in the cache; else it lets through one request, then the next."""
+class Siblings:
+    """Forks with one prefix: all at once while it is in the cache, else one of them first."""
 
     def __init__(self, *, fresh_s: float = FRESH_S) -> None:
         self._fresh_s = fresh_s
@@ -30,7 +30,7 @@ class Gate:
     async def first_request(self) -> AsyncIterator[Callable[[], None]]:
         """Wait until the first request of a fork may be sent; send it inside.
 
-        Call what this gives at the first byte of the reply: that opens the gate for the others.
+        Call what this gives at the first byte of the reply: the others go then.
         Where it is not called (the request failed), the next one goes when the block ends.
         """
         while not self._is_open() and self._ahead is not None:
@@ -59,8 +59,8 @@ class Gate:
             self._ahead = None
 
 
-def gate_of(snapshot: Snapshot, *, dangling: Dangling = "placeholder") -> Gate:
-    """Give the gate that all forks of this snapshot on this event loop share."""
-    gates: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Dangling, Gate]]
-    gates = snapshot.worked_out.setdefault("gates", WeakKeyDictionary())
-    return gates.setdefault(asyncio.get_running_loop(), {}).setdefault(dangling, Gate())
+def siblings_of(snapshot: Snapshot, *, dangling: Dangling = "placeholder") -> Siblings:
+    """Give what all forks of this snapshot on this event loop have in common."""
+    found: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[Dangling, Siblings]]
+    found = snapshot.worked_out.setdefault("siblings", WeakKeyDictionary())
+    return found.setdefault(asyncio.get_running_loop(), {}).setdefault(dangling, Siblings())

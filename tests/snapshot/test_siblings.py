@@ -5,17 +5,17 @@ import asyncio
 import pytest
 
 from forkrun.snapshot.freeze import Snapshot
-from forkrun.snapshot.gate import Gate, gate_of
+from forkrun.snapshot.siblings import Siblings, siblings_of
 
 
 class Sibling:
     """One fork's first request, played by hand: sent, first byte, end."""
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Siblings) -> None:
         self.sent, self.byte, self.end = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self.task = asyncio.create_task(self.play(gate))
 
-    async def play(self, gate: Gate) -> None:
+    async def play(self, gate: Siblings) -> None:
         async with gate.first_request() as heard:
             self.sent.set()
             await self.byte.wait()
@@ -41,7 +41,7 @@ def test_siblings_go_at_the_first_byte():
     """Until the first byte one request is out; from then on all are, though the first still runs."""
 
     async def scene():
-        gate = Gate()
+        gate = Siblings()
         siblings = [Sibling(gate) for _ in range(4)]
         await settle()
         assert [s.sent.is_set() for s in siblings] == [True, False, False, False]
@@ -62,7 +62,7 @@ def test_the_next_one_goes_where_the_first_fails(waiting_too):
     """A first request that is cancelled without a byte holds nobody up, a waiting one neither."""
 
     async def scene():
-        gate = Gate()
+        gate = Siblings()
         first, second, third = (Sibling(gate) for _ in range(3))
         await settle()
         if waiting_too:
@@ -82,7 +82,7 @@ def test_a_cache_grows_old():
     """When the cache has gone, one goes first again."""
 
     async def scene():
-        gate = Gate(fresh_s=0.0)
+        gate = Siblings(fresh_s=0.0)
         first = Sibling(gate)
         await settle()
         first.byte.set()
@@ -105,10 +105,10 @@ def test_forks_of_one_snapshot_share_a_gate():
 
     async def gates():
         return (
-            gate_of(snapshot),
-            gate_of(snapshot),
-            gate_of(snapshot, dangling="cut"),
-            gate_of(other),
+            siblings_of(snapshot),
+            siblings_of(snapshot),
+            siblings_of(snapshot, dangling="cut"),
+            siblings_of(other),
         )
 
     one, same, cut, foreign = asyncio.run(gates())
