@@ -1,5 +1,6 @@
 """The door: what a snapshot is made of, what it keeps, and what it refuses."""
 
+import contextlib
 import copy
 import http.server
 import json
@@ -7,8 +8,11 @@ import pathlib
 import threading
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from forkrun.errors import InputError
+from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
 
 USER = {"role": "user", "content": "q"}
@@ -235,3 +239,41 @@ def test_it_sends_what_the_sdk_sends(recorder, tmp_path: pathlib.Path):
     for name, value in snapshot.params:
         assert json.dumps(name).encode() + b":" + value in sent
     assert json.loads(sent).keys() == {"messages", *(name for name, _ in snapshot.params)}
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "role", "content", "id", "tool_use_id", "text", "input", "source"]
+            ),
+            inner
+            | st.sampled_from(["text", "tool_use", "tool_result", "image", "user", "assistant"]),
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+BLOCKS = st.fixed_dictionaries(
+    {"type": st.sampled_from(["text", "image", "tool_use", "tool_result", "document", "thinking"])},
+    optional=dict.fromkeys(("id", "tool_use_id", "text", "content", "source", "input"), VALUES),
+)
+TALKS = st.lists(
+    st.fixed_dictionaries(
+        {"role": st.sampled_from(["user", "assistant", "system"])},
+        optional={"content": st.lists(BLOCKS, max_size=3) | VALUES},
+    ),
+    max_size=4,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(text=st.binary(max_size=60) | VALUES.map(json.dumps) | TALKS.map(json.dumps))
+def test_whatever_comes_in_is_taken_or_refused_in_one_way(text):
+    """There is no third way: a snapshot that can be forked, or an InputError."""
+    with contextlib.suppress(InputError):
+        snapshot = Snapshot.from_json(text)
+        assert Snapshot.from_json(snapshot.to_json()).messages == snapshot.messages
+        fork(snapshot, "count")
