@@ -16,13 +16,11 @@ import msgspec
 
 from forkrun.errors import ContextExceeded
 from forkrun.models.base import Request
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES
 from forkrun.snapshot.shape import text_block
-from forkrun.snapshot.start import ForkedStart
+from forkrun.snapshot.start import MAX_REQUEST_BYTES, ForkedStart
 
 __all__ = ["Conversation", "text_block"]
 
-MAX_MARKS = 4
 _MARK = b',"cache_control":{"type":"ephemeral"}'
 _OPEN = {"user": b'{"role":"user","content":[', "assistant": b'{"role":"assistant","content":['}
 _CLOSE = b"]}"
@@ -31,26 +29,15 @@ _CLOSE = b"]}"
 class Conversation:
     """A conversation of one run; grows by whole messages and gives the request of each turn."""
 
-    def __init__(
-        self,
-        *,
-        params: Mapping[str, msgspec.Raw],
-        prefix: Sequence[bytes] = (),
-        betas: tuple[str, ...] = (),
-        tail_marks: int = 2,
-    ) -> None:
-        """Continue after the messages of `prefix`, which are sent as they are.
-
-        `tail_marks` of the newest user messages that are added here carry a cache mark.
-        """
-        self._params = {name: msgspec.Raw(bytes(value)) for name, value in params.items()}
-        self._messages = list(prefix)
-        self._betas = betas
-        self._size = sum(len(name) + len(bytes(value)) + 4 for name, value in params.items())
-        self._size += sum(len(message) + 1 for message in prefix)
-        self._tail_marks = tail_marks
-        self._marked: list[int] = []  # positions of the user messages added here
-        self._role: str | None = None  # of the newest message, where it was added here
+    def __init__(self, start: ForkedStart) -> None:
+        """Begin with the messages of `start`, which are sent as they are, mark at the end apart."""
+        self._params = start.params
+        self._messages = [*start.prefix, start.opening]
+        self._betas = start.betas
+        self._size = start.size_bytes
+        self._tail_marks = start.tail_marks
+        self._own_user = [len(start.prefix)]  # positions of the user messages that may be marked
+        self._role = "user"  # of the newest message
 
     @classmethod
     def fresh(
@@ -66,30 +53,27 @@ class Conversation:
 
         The last block of what never changes (system, else tools) carries a cache mark.
         """
-        mark = {"cache_control": {"type": "ephemeral"}}
-        params: dict[str, Any] = {"model": model, "max_tokens": max_tokens}
-        if system and not system.isspace():
-            params["system"] = [{"type": "text", "text": system, **mark}]
-        elif tools:
-            tools = [*tools[:-1], {**tools[-1], **mark}]
+        params = {"model": msgspec.json.encode(model), "max_tokens": b"%d" % max_tokens}
         if tools:
-            params["tools"] = list(tools)
-        conversation = cls(params={name: _raw(value) for name, value in params.items()})
-        conversation.add_user([text_block(prompt)])
-        return conversation
+            params["tools"] = msgspec.json.encode(tools)
+        if system and not system.isspace():
+            params["system"] = b"[" + text_block(system)[:-1] + _MARK + b"}]"
+        elif tools:
+            params["tools"] = params["tools"][:-2] + _MARK + b"}]"
+        opening = _OPEN["user"] + text_block(prompt) + _CLOSE
+        return cls(
+            ForkedStart(
+                params={name: msgspec.Raw(value) for name, value in params.items()},
+                prefix=(),
+                opening=opening,
+                size_bytes=sum(map(len, params.values())) + len(opening),
+            )
+        )
 
     @classmethod
     def fork(cls, start: ForkedStart) -> Conversation:
         """Continue where a snapshot ends: with the directive of the fork as the last message."""
-        conversation = cls(
-            params=start.params,
-            prefix=(*start.prefix, start.opening),
-            betas=start.betas,
-            tail_marks=start.tail_marks,
-        )
-        conversation._marked.append(len(start.prefix))
-        conversation._role = "user"
-        return conversation
+        return cls(start)
 
     def add_user(self, blocks: Iterable[bytes]) -> None:
         """Add a user message made of these blocks (the JSON of each), tool results first.
@@ -99,7 +83,7 @@ class Conversation:
         position = len(self._messages)
         self._add("user", blocks)
         if len(self._messages) > position:
-            self._marked.append(position)
+            self._own_user.append(position)
 
     def add_assistant(self, blocks: Iterable[bytes]) -> None:
         """Add the blocks of a reply as they came. What the API would not take back is mended."""
@@ -123,12 +107,12 @@ class Conversation:
                 kind="request_too_large",
             )
         messages = self._messages.copy()
-        for position in self._marked[-self._tail_marks :] if self._tail_marks else ():
+        for position in self._own_user[-self._tail_marks :] if self._tail_marks else ():
             messages[position] = _with_mark(messages[position])
         return Request(params=self._params, messages=messages, betas=self._betas, number=number)
 
     def _add(self, role: str, blocks: Iterable[bytes]) -> None:
-        from forkrun.snapshot.repair import mended
+        from forkrun.snapshot.blocks import mended
 
         added = b",".join(mended(role, blocks))
         if not added:
@@ -144,7 +128,3 @@ class Conversation:
 def _with_mark(message: bytes) -> bytes:
     # Every message made here ends with the brace of its last block, then "]}".
     return message[: -len(_CLOSE) - 1] + _MARK + b"}" + _CLOSE
-
-
-def _raw(value: Any) -> msgspec.Raw:
-    return msgspec.Raw(msgspec.json.encode(value))

@@ -4,9 +4,12 @@
 """
 
 import base64
+import itertools
 import re
 
-CALL_TYPES = {"tool_use", "server_tool_use", "mcp_tool_use"}
+SERVER_CALL_TYPES = {"server_tool_use", "mcp_tool_use"}
+CALL_TYPES = {"tool_use"} | SERVER_CALL_TYPES
+SERVER_RESULT_TYPES = {"web_search_tool_result", "mcp_tool_result"}
 NAME = re.compile(r"^[a-zA-Z0-9_-]{1,128}$")
 ID = re.compile(r"^[a-zA-Z0-9_-]+$")
 STARTS = {
@@ -43,7 +46,7 @@ def turns(messages):
         yield "does not start with the user"
     if not messages or messages[-1]["role"] != "user":
         yield "does not end with the user"
-    for at, (one, other) in enumerate(zip(messages, messages[1:], strict=False)):
+    for at, (one, other) in enumerate(itertools.pairwise(messages)):
         if one["role"] == other["role"]:
             yield f"messages {at} and {at + 1} have one role"
 
@@ -124,8 +127,8 @@ def calls_and_results(messages):
 
 def server_calls(messages):
     blocks = [b for m in messages for b in blocks_of(m)]
-    calls = [b["id"] for b in blocks if b["type"] in {"server_tool_use", "mcp_tool_use"}]
-    results = [b["tool_use_id"] for b in blocks if b["type"].endswith("_tool_result")]
+    calls = [b["id"] for b in blocks if b["type"] in SERVER_CALL_TYPES]
+    results = [b["tool_use_id"] for b in blocks if b["type"] in SERVER_RESULT_TYPES]
     if len(set(calls)) < len(calls):
         yield "a server call's id is used twice"
     if set(calls) != set(results):

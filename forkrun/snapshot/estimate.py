@@ -54,8 +54,15 @@ def estimate(
 
 
 def prefix_tokens(snapshot: Snapshot, *, dangling: Dangling = "placeholder") -> int:
-    """Estimate the tokens of tools, system and messages together."""
-    ready = repaired(snapshot, dangling).snapshot
+    """Estimate the tokens of tools, system and messages together; worked out once."""
+    key = f"tokens of {dangling}"
+    if key not in snapshot.worked_out:
+        snapshot.worked_out[key] = _tokens(repaired(snapshot, dangling).snapshot)
+    found: int = snapshot.worked_out[key]
+    return found
+
+
+def _tokens(ready: Snapshot) -> int:
     size = sum(len(value) for name, value in ready.params if name in {"tools", "system"})
     size += sum(len(message) for message in ready.messages)
     media = [block for message in ready.parsed() for block in media_of(message)]

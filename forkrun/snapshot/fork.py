@@ -10,10 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from forkrun.errors import InputError, UsageError
-from forkrun.snapshot.freeze import MAX_REQUEST_BYTES, Dangling, Snapshot
+from forkrun.snapshot.freeze import Dangling, Snapshot
 from forkrun.snapshot.repair import Repaired, repaired
 from forkrun.snapshot.shape import parse_message, text_block
-from forkrun.snapshot.start import ForkedStart
+from forkrun.snapshot.start import MAX_REQUEST_BYTES, ForkedStart
 
 BOUNDARY = (
     "Everything above is reference: the conversation of another agent, as it stood when you were "
@@ -43,16 +43,17 @@ def fork(
     ready = repaired(snapshot, dangling)
     directive = _directive(prompt, persona=persona, restrictions=restrictions, workspace=workspace)
     prefix, opening = _opened(ready, directive)
-    params = ready.snapshot.params
-    size = sum(len(name) + len(value) + 4 for name, value in params)
-    size += sum(len(message) + 1 for message in prefix) + len(opening)
-    if size > max_bytes:
-        raise InputError(f"snapshot: the request would be larger than {max_bytes} bytes: {size}")
+    size_bytes = ready.size_bytes + len(directive)
+    if size_bytes > max_bytes:
+        raise InputError(
+            f"snapshot: the request would be larger than {max_bytes} bytes: {size_bytes}"
+        )
     return ForkedStart(
-        params={name: msgspec.Raw(value) for name, value in params},
+        params={name: msgspec.Raw(value) for name, value in ready.snapshot.params},
         prefix=prefix,
         opening=opening,
         betas=ready.snapshot.betas,
+        size_bytes=size_bytes,
         tail_marks=min(2, ready.free_marks),
         prefix_sha256=ready.prefix_sha256,
         call_ids=ready.call_ids,

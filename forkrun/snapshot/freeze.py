@@ -13,7 +13,6 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -23,13 +22,10 @@ from forkrun.snapshot.shape import Message, parse_message
 from forkrun.snapshot.strict import Surrogates, refuse_what_is_not_json
 
 MAX_INPUT_BYTES = 128 * 1024 * 1024
-MAX_REQUEST_BYTES = 32_000_000
-"""The Messages API refuses a larger body with status 413."""
-
 Dangling = Literal["placeholder", "cut"]
 
 _NOT_SENT = frozenset(
-    {"messages", "stream", "timeout", "extra_headers", "extra_query", "extra_body"}
+    {"messages", "betas", "stream", "timeout", "extra_headers", "extra_query", "extra_body"}
 )
 _BETA_HEADER = "anthropic-beta"
 
@@ -130,6 +126,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             notes=surrogates.notes(),
         )
 
+    def __repr__(self) -> str:
+        return f"<Snapshot of {len(self.messages)} messages, {sum(map(len, self.messages))} bytes>"
+
     def to_json(self) -> bytes:
         """Give the JSON of the whole, which `from_json` reads; the bytes of each part are kept."""
         parts = [_encode_plain(name) + b":" + value for name, value in self.params]
@@ -137,6 +136,13 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if self.betas:
             parts.append(b'"betas":' + _encode_plain(list(self.betas)))
         return b"{" + b",".join(parts) + b"}"
+
+    def with_params(self, **changed: Any) -> Snapshot:
+        """Give it with other top-level parameters, or more: a prompt cache may no longer hit."""
+        surrogates = Surrogates()
+        new = {n: _encode(v, where=n, surrogates=surrogates) for n, v in changed.items()}
+        params = tuple((dict(self.params) | new).items())
+        return msgspec.structs.replace(self, params=params, notes=self.notes + surrogates.notes())
 
     def param(self, name: str) -> Any:
         """Give the value of a top-level parameter as Python objects, or None without it."""
@@ -181,9 +187,12 @@ def _default(value: Any) -> Any:
     if hasattr(value, "isoformat"):
         return value.isoformat()
     if isinstance(value, os.PathLike):  # a file as the data of an image or a document
-        return base64.b64encode(Path(value).read_bytes()).decode()
+        with open(value, "rb") as file:
+            return base64.b64encode(file.read()).decode()
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError("bytes cannot be sent as JSON")
     if isinstance(value, Set | Iterator) or (
         isinstance(value, Iterable) and hasattr(value, "__len__")
     ):

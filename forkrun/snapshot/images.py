@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -75,29 +74,33 @@ _MAGIC = {
 
 
 def shed_media(
-    messages: list[Message], notes: Notes, *, max_bytes: int, other_bytes: int = 0
-) -> None:
-    """Replace the oldest images and documents until the request fits; raise `InputError` else."""
+    messages: list[Message], notes: Notes, *, max_bytes: int, room_bytes: int, other_bytes: int
+) -> int:
+    """Replace the oldest images and documents until the request fits; give its size in bytes.
+
+    `room_bytes` are left free where media can make way for it. Raises `InputError` where it does
+    not fit without them either.
+    """
     total = other_bytes + sum(len(message.to_json()) + 1 for message in messages)
-    if total <= max_bytes:
-        return
+    goal = max_bytes - room_bytes
 
     def shed(block: Block) -> Change | None:
         nonlocal total
         smaller, said = _placeholder(block, "the request was too large")
-        if total <= max_bytes or len(block.raw) <= len(smaller.raw):
+        if total <= goal or len(block.raw) <= len(smaller.raw):
             return None
         total -= len(block.raw) - len(smaller.raw)
         return smaller, said
 
     for message in messages:
-        if total > max_bytes:
+        if total > goal:
             _replace_media(message, shed, notes)
     if total > max_bytes:
         raise InputError(
             f"snapshot: the request would be larger than {max_bytes} bytes: {total}",
             hint="compact the conversation, or fork from an earlier point",
         )
+    return total
 
 
 def media_of(message: Message) -> Iterator[Block]:
@@ -141,12 +144,11 @@ def _changed(
 
 
 def _holds_media(block: Block) -> bool:
-    return b'"source"' in block.raw and bytes(block.fields()["content"]).startswith(b"[")
+    return b'"source"' in block.raw
 
 
 def _inner(block: Block) -> list[Block]:
-    content = block.fields()["content"]
-    return [Block(bytes(raw)) for raw in msgspec.json.decode(content, type=list[msgspec.Raw])]
+    return [Block(raw) for raw in block.inner()]
 
 
 def _placeholder(block: Block, reason: str) -> Change:
@@ -159,4 +161,4 @@ def _placeholder(block: Block, reason: str) -> Change:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return msgspec.json.encode(value)

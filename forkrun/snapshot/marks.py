@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any, NamedTuple
+
+import msgspec
 
 from forkrun.snapshot.notes import Notes
 from forkrun.snapshot.shape import Block, Message
@@ -26,7 +27,7 @@ def unmark_thinking(messages: list[Message], notes: Notes) -> None:
     """Take marks off thinking blocks, which cannot carry one."""
     for message in messages:
         for position, block in enumerate(message.blocks):
-            if block.is_thinking and _is_marked(block):
+            if block.is_thinking and _KEY in block.raw and "cache_control" in block.fields():
                 message.blocks[position] = block.with_fields(cache_control=None)
                 message.touch()
                 notes.add("a cache mark on thinking was taken off", message=message, block=block)
@@ -41,11 +42,11 @@ def make_room(
     first; the last one, where the parent's cache ends, goes only where a mark at the end finds
     the cache without it, or where there would be five.
     """
-    params, fixed = _limit_fixed(params)
     # The top-level parameter marks the end of each request by itself, and takes one of the four.
-    automatic = json.loads(params.get("cache_control", b"null")) is not None
-    marks = _marks(messages)
+    automatic = msgspec.json.decode(params.get("cache_control", b"null")) is not None
     limit = MAX_MARKS - automatic
+    params, fixed = _limit_fixed(params, limit)
+    marks = _marks(messages)
     while marks and fixed + len(marks) > limit:
         _take_off(marks.pop(0), notes)
     if automatic:
@@ -63,9 +64,9 @@ def _take_off(mark: _Mark, notes: Notes) -> None:
     if inner is None:
         changed = block.with_fields(cache_control=None)
     else:
-        content = block.value("content")
-        del content[inner]["cache_control"]
-        changed = block.with_fields(content=_json(content))
+        content = [Block(raw) for raw in block.inner()]
+        content[inner] = content[inner].with_fields(cache_control=None)
+        changed = block.with_fields(content=b"[" + b",".join(b.raw for b in content) + b"]")
     message.blocks[position] = changed
     message.touch()
     notes.add("a cache mark gave way to newer ones", message=message, block=block)
@@ -92,19 +93,13 @@ def _is_marked(block: Block) -> bool:
 
 
 def _inner_marks(block: Block) -> list[int]:
-    content = block.value("content") if block.is_result else None
-    if not isinstance(content, list):
-        return []
-    return [
-        index
-        for index, inner in enumerate(content)
-        if isinstance(inner, dict) and inner.get("cache_control") is not None
-    ]
+    inner = block.inner() if block.is_result else []
+    return [index for index, raw in enumerate(inner) if _is_marked(Block(raw))]
 
 
-def _limit_fixed(params: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
-    """Count the marks of tools and system; of more than four, take the first ones off."""
-    lists = {name: json.loads(params.get(name, b"null")) for name in ("tools", "system")}
+def _limit_fixed(params: dict[str, bytes], limit: int) -> tuple[dict[str, bytes], int]:
+    """Count the marks of tools and system; of more than fit, take the first ones off."""
+    lists = {name: msgspec.json.decode(params.get(name, b"null")) for name in ("tools", "system")}
     marked: list[tuple[str, dict[str, Any]]] = [
         (name, item)
         for name, items in lists.items()
@@ -112,7 +107,7 @@ def _limit_fixed(params: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
         for item in items
         if isinstance(item, dict) and item.get("cache_control") is not None
     ]
-    excess = marked[: max(0, len(marked) - MAX_MARKS)]
+    excess = marked[: max(0, len(marked) - limit)]
     for _, item in excess:
         del item["cache_control"]
     changed = {name: _json(lists[name]) for name in {name for name, _ in excess}}
@@ -120,4 +115,4 @@ def _limit_fixed(params: dict[str, bytes]) -> tuple[dict[str, bytes], int]:
 
 
 def _json(value: Any) -> bytes:
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
+    return msgspec.json.encode(value)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import msgspec
 
 from forkrun.errors import InputError
 from forkrun.snapshot.notes import Notes
@@ -10,8 +10,6 @@ from forkrun.snapshot.shape import Block, Message
 
 PLACEHOLDER = "(This call runs in the child: the conversation was forked while it was open.)"
 INTERRUPTED = "(There is no result: the call was interrupted.)"
-
-_SERVER_CALLS = frozenset({"server_tool_use", "mcp_tool_use"})
 
 
 def drop_doubles(messages: list[Message], notes: Notes) -> None:
@@ -36,13 +34,13 @@ def drop_doubles(messages: list[Message], notes: Notes) -> None:
 
 
 def _is_any_call(block: Block) -> bool:
-    return block.is_call or block.type in _SERVER_CALLS
+    return block.is_call or block.is_server_call
 
 
 def _are_equal(one: Block, other: Block) -> bool:
     if one.raw == other.raw:
         return True
-    pair = [json.loads(block.raw) for block in (one, other)]
+    pair = [msgspec.json.decode(block.raw) for block in (one, other)]
     for fields in pair:
         fields.pop("cache_control", None)
     return bool(pair[0] == pair[1])
@@ -54,13 +52,16 @@ def pair_server_calls(messages: list[Message], notes: Notes) -> None:
     A client cannot answer such a call. Its result may stand in a later assistant message, when a
     turn paused or when the call itself calls tools of the client; those go with it.
     """
-    calls, answered = _server_ids(messages)
-    if not calls ^ answered:
+    blocks = [block for message in messages for block in message.blocks]
+    calls = {block.id for block in blocks if block.is_server_call}
+    answered = {block.id for block in blocks if not _is_any_call(block)}
+    known = {block.id for block in blocks if not _is_server_result(block)}
+    if calls <= answered and all(b.id in known for b in blocks if _is_server_result(b)):
         return
     for message in messages:
         kept = []
         for block in message.blocks:
-            said = _broken_pair(block, calls, answered)
+            said = _broken_pair(block, known, answered)
             if said:
                 notes.add(said, message=message, block=block)
             else:
@@ -69,25 +70,14 @@ def pair_server_calls(messages: list[Message], notes: Notes) -> None:
             message.replace(kept)
 
 
-def _server_ids(messages: list[Message]) -> tuple[set[str], set[str]]:
-    calls, answered = set(), set()
-    for message in messages:
-        for block in message.blocks:
-            if block.type in _SERVER_CALLS:
-                calls.add(block.id)
-            elif _is_server_result(block):
-                answered.add(block.id)
-    return calls, answered
-
-
 def _is_server_result(block: Block) -> bool:
     return block.type.endswith("_tool_result")
 
 
-def _broken_pair(block: Block, calls: set[str], answered: set[str]) -> str | None:
-    if block.type in _SERVER_CALLS and block.id not in answered:
+def _broken_pair(block: Block, known: set[str], answered: set[str]) -> str | None:
+    if block.is_server_call and block.id not in answered:
         return "a server call without a result was left out"
-    if _is_server_result(block) and block.id not in calls:
+    if _is_server_result(block) and block.id not in known:
         return "a result of a server call that is not there was left out"
     if block.is_call and b'"caller"' in block.raw:
         caller = block.value("caller")
@@ -172,7 +162,7 @@ def _result(name: str, text: str, *, is_error: bool = False) -> Block:
     fields: dict[str, object] = {"type": "tool_result", "tool_use_id": name, "content": text}
     if is_error:
         fields["is_error"] = True
-    return Block(json.dumps(fields, separators=(",", ":")).encode())
+    return Block(msgspec.json.encode(fields))
 
 
 def open_calls(messages: list[Message]) -> list[str]:

@@ -6,7 +6,6 @@ put together from the bytes of its blocks, in its own order of keys.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,7 +20,7 @@ _NOTHING = Raw(b"")
 
 
 class _Head(msgspec.Struct):
-    type: Raw = _NOTHING
+    type: str = ""
     id: Raw = _NOTHING
     tool_use_id: Raw = _NOTHING
 
@@ -38,14 +37,14 @@ class Block:
         try:
             head = _HEAD.decode(raw)
         except (msgspec.DecodeError, RecursionError):
-            raise InputError(f"{where}: not an object") from None
+            raise InputError(f"{where}: not an object with a type") from None
         self.raw = raw
         self.index = index
-        self.type = _string(head.type)
+        self.type = head.type
         if not self.type:
             raise InputError(f"{where}: a block without a type")
-        self.id = _string(head.tool_use_id) or _string(head.id)
-        if self.type in {"tool_use", "server_tool_use", "mcp_tool_use"}:
+        self.id = _string(head.id if head.tool_use_id is _NOTHING else head.tool_use_id)
+        if self.is_call or self.is_server_call:
             self.id = _string(head.id)
             if not self.id:
                 raise InputError(f"{where}: a {self.type} without an id")
@@ -54,6 +53,11 @@ class Block:
     def is_call(self) -> bool:
         """A call that the client answers with a `tool_result`."""
         return self.type == "tool_use"
+
+    @property
+    def is_server_call(self) -> bool:
+        """A call that the provider answers, in a block of its own."""
+        return self.type in {"server_tool_use", "mcp_tool_use"}
 
     @property
     def is_result(self) -> bool:
@@ -69,10 +73,17 @@ class Block:
         """Give the JSON of each field, in order."""
         return _FIELDS.decode(self.raw)
 
+    def inner(self) -> list[bytes]:
+        """Give the JSON of each block in its content; nothing where that is no list."""
+        content = self.fields().get("content")
+        if content is None or not bytes(content).startswith(b"["):
+            return []
+        return [bytes(raw) for raw in _LIST.decode(content)]
+
     def value(self, name: str) -> Any:
         """Give one field as Python objects, or None without it."""
         found = self.fields().get(name)
-        return None if found is None else json.loads(bytes(found))
+        return None if found is None else msgspec.json.decode(found)
 
     def with_fields(self, **changed: bytes | None) -> Block:
         """Give the block with some fields replaced (their JSON), added, or left out (None)."""
@@ -99,7 +110,7 @@ class Message:
         self.index = index
         self._raw = raw
         self._touched = False
-        self._fields = fields or {"role": Raw(json.dumps(role).encode()), "content": Raw(b"[]")}
+        self._fields = fields or {"role": Raw(msgspec.json.encode(role)), "content": Raw(b"[]")}
 
     def touch(self) -> None:
         """Say that the blocks are no longer those of the bytes."""
@@ -166,8 +177,11 @@ def parse_message(raw: bytes, index: int, *, source: str = "snapshot") -> Messag
         raise InputError(f"{where}: the role is neither user nor assistant: {role or 'none'}")
     blocks = _blocks(bytes(fields.get("content", _NOTHING)), where)
     for block in blocks:
+        place = f"{where}, block {block.index}"
         if role == "user" and block.is_call:
-            raise InputError(f"{where}, block {block.index}: a tool_use in a user message")
+            raise InputError(f"{place}: a tool_use in a user message")
+        for inner, raw_inner in enumerate(block.inner() if block.is_result else ()):
+            Block(raw_inner, where=f"{place}, content {inner}")
     return Message(role=role, blocks=blocks, index=index, raw=raw, fields=fields)
 
 
@@ -189,6 +203,8 @@ def _blocks(content: bytes, where: str) -> list[Block]:
 
 
 def _string(raw: Raw) -> str:
+    if raw is _NOTHING:
+        return ""
     text = bytes(raw)
     return msgspec.json.decode(text, type=str) if text[:1] == b'"' else ""
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
+MAX_REQUEST_BYTES = 32_000_000
+"""The Messages API refuses a larger body with status 413."""
+
 
 class Repair(msgspec.Struct, frozen=True, kw_only=True):
     """What was done so that the model accepts the snapshot.
@@ -22,14 +25,16 @@ class ForkedStart(msgspec.Struct, frozen=True, kw_only=True):
 
     `params`: the parent's parameters but `messages`, as JSON, in the parent's order. `prefix`: the
     JSON of each message that is sent as the parent sent it. `opening`: the JSON of the user
-    message that follows; it ends with the brace of its last block and "]}". `tail_marks`: how many
-    cache marks the parent left free. `call_ids`: those of the parent's calls, which no later call
-    may use again. `prefix_sha256` names what the parent and its forks have in common.
+    message that follows; it ends with the brace of its last block and "]}". `size_bytes`: about how
+    long the body of the first request is. `tail_marks`: how many cache marks the parent left free.
+    `call_ids`: those of the parent's calls, which no later call may use again. `prefix_sha256`
+    names what the parent and its forks have in common.
     """
 
     params: dict[str, msgspec.Raw]
     prefix: tuple[bytes, ...]
     opening: bytes
+    size_bytes: int
     betas: tuple[str, ...] = ()
     tail_marks: int = 2
     call_ids: frozenset[str] = frozenset()

@@ -6,8 +6,6 @@ import json
 import re
 from typing import Any
 
-import msgspec
-
 from forkrun.errors import InputError
 
 
@@ -26,38 +24,45 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         names = [name for name, _ in pairs]
         twice = next(name for name in names if names.count(name) > 1)
-        raise _TwiceError(f"a key stands twice in one object: {twice}")
+        raise ValueError(f"a key stands twice in one object: {twice}")
     return found
 
 
-class _TwiceError(ValueError):
-    pass
-
-
 def _no_constant(name: str) -> None:
-    raise _TwiceError(f"not JSON: {name}")
+    raise ValueError(f"not JSON: {name}")
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
 
 
 def _place(text: str, error: ValueError) -> str:
-    """Name the message that an error without a position comes from, where it is one."""
+    """Say what is wrong, and in which message where an error has no position of its own."""
     if isinstance(error, json.JSONDecodeError):
         return f"not JSON at line {error.lineno}, column {error.colno}: {error.msg}"
+    lenient = json.JSONDecoder(object_pairs_hook=_marked, parse_constant=lambda _: _FAULT)
     try:
-        fields = msgspec.json.decode(text, type=dict[str, msgspec.Raw] | list[msgspec.Raw])
-        messages = fields["messages"] if isinstance(fields, dict) else fields
-        if isinstance(messages, msgspec.Raw):
-            messages = msgspec.json.decode(messages, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, KeyError):
-        return str(error)
-    for position, message in enumerate(messages):
-        try:
-            _STRICT.decode(str(bytes(message), "utf-8"))
-        except ValueError:
-            return f"message {position}: {error}"
+        whole = lenient.decode(text)
+        messages = whole.get("messages") if isinstance(whole, dict) else whole
+        for position, message in enumerate(messages if isinstance(messages, list) else ()):
+            if _is_faulty(message):
+                return f"message {position}: {error}"
+    except (ValueError, RecursionError):
+        pass  # wrong in more than one way: the first error is enough
     return str(error)
+
+
+_FAULT = object()
+
+
+def _marked(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    return found if len(found) == len(pairs) else found | {"": _FAULT}
+
+
+def _is_faulty(value: Any) -> bool:
+    if isinstance(value, dict):
+        value = list(value.values())
+    return value is _FAULT or (isinstance(value, list) and any(map(_is_faulty, value)))
 
 
 class Surrogates:
@@ -102,4 +107,4 @@ class Surrogates:
     def notes(self) -> tuple[str, ...]:
         if not self.count:
             return ()
-        return (f"half a surrogate pair became U+FFFD, in {self.count} places",)
+        return (f"halves of surrogate pairs that became U+FFFD: {self.count}",)

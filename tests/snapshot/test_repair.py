@@ -6,13 +6,13 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support_strict import faults
 
 from forkrun.conversation import Conversation, text_block
 from forkrun.errors import InputError
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.snapshot.repair import repair
-from support_strict import faults
 
 PNG = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAAB"
 IDS = ("t1", "t2", "t3", "call:4", "")
@@ -111,7 +111,7 @@ def repaired_or_refused(snapshot, dangling):
         return None
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(messages=MESSAGES, system=SYSTEMS, dangling=DANGLING)
 def test_repairing_twice_is_repairing_once(messages, system, dangling):
     """A repaired snapshot is left alone: no byte changes and nothing is noted."""
@@ -123,7 +123,7 @@ def test_repairing_twice_is_repairing_once(messages, system, dangling):
         assert twice.repair.strategy == "none"
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(messages=MESSAGES, system=SYSTEMS, dangling=DANGLING)
 def test_every_repaired_snapshot_is_accepted(messages, system, dangling):
     """A fork of whatever there is, and a turn after it, pass a strict validator."""
