@@ -67,8 +67,8 @@ def grep(
     """Give the lines that match, and notes on what was left out."""
     if not call.pattern:
         raise ToolError("pattern must not be empty")
-    if "\0" in call.pattern:
-        raise ToolError("pattern contains a NUL character")
+    if "\0" in call.pattern or "\0" in (call.glob or ""):
+        raise ToolError("a pattern contains a NUL character")
     if _LINE_BREAK.search(call.pattern):
         raise ToolError("pattern must not contain a line break: lines are searched one by one")
     start = workspace.resolve(call.path or ".")

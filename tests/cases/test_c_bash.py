@@ -5,11 +5,10 @@ import pty
 import resource
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from support_tools import PATH, box, drive, opened, pids_with, until, ws  # noqa: F401
+from support_tools import PATH, box, drive, opened, pids_with, ws  # noqa: F401
 
 from forkrun.protocol import ToolLimits
 from forkrun.tools.environment import UNATTENDED
@@ -237,11 +236,14 @@ def test_C17_sigpipe_is_not_ignored(box):
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
     try:
         text = box.ok("bash", command="yes | head -1; echo ${PIPESTATUS[@]}", timeout=10)
-        status = box.ok("bash", command="grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status")
+        status = box.ok("bash", command="cat /proc/self/status")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert text == "y\n141 0"
-    assert [int(line.split()[1], 16) for line in status.split("\n")] == [0, 0, 0]
+    masks = dict(line.split(":\t") for line in status.split("\n") if line.startswith("Sig"))
+    of_the_libc = 0b11 << 31  # 32 and 33 are glibc's own and cannot be set from outside
+    for name in ("SigBlk", "SigIgn", "SigCgt"):
+        assert int(masks[name], 16) & ~of_the_libc == 0, name
 
 
 def test_C18_heredoc_at_the_end(box):
@@ -315,20 +317,17 @@ def test_C24_descriptors_are_not_inherited(box):
     os.set_inheritable(reading, True)
     os.set_inheritable(writing, True)
     try:
-        text = box.ok("bash", command="cd /proc/$$/fd && echo *")
+        text = box.ok("bash", command="ls /proc/$$/fd; true")
     finally:
         os.close(reading)
         os.close(writing)
-    assert text in {"0 1 2", "0 1 2 255"}
+    assert text == "0\n1\n2"
 
 
 def test_C26_no_room_for_the_output(ws):
     """Output is kept in memory: a limit on files does not touch it."""
     before = ["bash", "-c", 'ulimit -f 1; "$@"', "sh"]
     env = {"PATH": PATH, "TMPDIR": "/nonexistent"}
-    script = "import sys\nsys.stdout.write('hello ' * 2000)"
-    calls = [("bash", {"command": f'python3 -c "{script}"'})]
-    # The answer of the driver itself does not fit either; it is put together outside.
     calls = [("bash", {"command": "for i in $(seq 2000); do echo hello; done | tail -1"})]
     [result] = drive(ws, calls, before=before, env=env)
     assert result == {"text": "hello", "is_error": False}
@@ -384,9 +383,3 @@ def test_signs_of_life(ws):
         box.ok("bash", command="for i in $(seq 15); do echo $i; sleep 0.1; done")
         box.ok("bash", command="sleep 0.1")
     assert heard in (["t1"] * 2, ["t1"])
-
-
-def test_driver_is_the_same_python():
-    """The tests that need another process run this interpreter."""
-    assert os.access(sys.executable, os.X_OK)
-    until(lambda: True)
