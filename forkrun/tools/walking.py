@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from forkrun.tools.paths import Workspace
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
 
 VENDORED = frozenset(
     {
@@ -24,12 +27,11 @@ VENV_MARK = "pyvenv.cfg"
 _MOST_IGNORE_BYTES = 1024 * 1024
 
 
-class Rule(msgspec.Struct, frozen=True):
-    """One line of an ignore file: what it matches below the directory `base`, "" or "a/b/"."""
+class Rules(msgspec.Struct, frozen=True):
+    """One ignore file: what it says about paths below the directory `base`, "" or "a/b/"."""
 
     base: str
-    regex: re.Pattern[str]
-    ignores: bool
+    spec: GitIgnoreSpec
 
 
 def walk(workspace: Workspace, start: str) -> Iterator[str]:
@@ -52,11 +54,12 @@ def walk(workspace: Workspace, start: str) -> Iterator[str]:
             pending.append(_list(workspace, path[:-1], listing.rules, is_start=False))
 
 
-def is_ignored(path: str, rules: tuple[Rule, ...]) -> bool:
-    """Say whether the last rule that matches ignores the path; a directory ends with "/"."""
-    for rule in reversed(rules):
-        if rule.regex.match(path[len(rule.base) :]):
-            return rule.ignores
+def is_ignored(path: str, rules: tuple[Rules, ...]) -> bool:
+    """Say whether the nearest ignore file that names the path ignores it; directories end in "/"."""
+    for each in reversed(rules):
+        verdict = each.spec.check_file(path[len(each.base) :]).include
+        if verdict is not None:
+            return verdict
     return False
 
 
@@ -64,10 +67,10 @@ class _Listing(msgspec.Struct, frozen=True):
     """What is still to be visited in one directory, and the rules that hold there."""
 
     paths: Iterator[str]
-    rules: tuple[Rule, ...]
+    rules: tuple[Rules, ...]
 
 
-def _list(workspace: Workspace, path: str, rules: tuple[Rule, ...], *, is_start: bool) -> _Listing:
+def _list(workspace: Workspace, path: str, rules: tuple[Rules, ...], *, is_start: bool) -> _Listing:
     prefix = "" if path == "." else f"{path}/"
     try:
         directory = workspace.open(path, flags=os.O_RDONLY | os.O_DIRECTORY)
@@ -92,7 +95,7 @@ def _list(workspace: Workspace, path: str, rules: tuple[Rule, ...], *, is_start:
     return _Listing(paths, rules)
 
 
-def _rules_above(workspace: Workspace, start: str) -> tuple[Rule, ...]:
+def _rules_above(workspace: Workspace, start: str) -> tuple[Rules, ...]:
     """Load the ignore files of the directories above the one where the walk starts."""
     rules = _load(workspace, ".git/info/exclude", base="")
     parts = [] if start == "." else start.split("/")
@@ -103,7 +106,7 @@ def _rules_above(workspace: Workspace, start: str) -> tuple[Rule, ...]:
     return rules
 
 
-def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rule, ...]:
+def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rules, ...]:
     try:
         descriptor = workspace.open(path, flags=os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
@@ -117,20 +120,25 @@ def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rule, ...]:
     return _parse(text, base)
 
 
-def _parse(text: str, base: str) -> tuple[Rule, ...]:
+def _parse(text: str, base: str) -> tuple[Rules, ...]:
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     if not lines:
         return ()
-    from pathspec import GitIgnoreSpec  # a tenth of the whole start: only where it is needed
+    from pathspec import GitIgnoreSpec  # costs a good part of a start: only where it is needed
 
-    rules = []
-    for line in lines:
-        try:
-            patterns = GitIgnoreSpec.from_lines([line]).patterns
-        except ValueError:  # git passes over a line that it cannot read
-            continue
-        for pattern in patterns:
-            regex = getattr(pattern, "regex", None)
-            if regex is not None and pattern.include is not None:
-                rules.append(Rule(base, regex, pattern.include))
-    return tuple(rules)
+    try:
+        return (Rules(base, GitIgnoreSpec.from_lines(lines)),)
+    except ValueError:
+        readable = [line for line in lines if _is_readable(line)]
+        return (Rules(base, GitIgnoreSpec.from_lines(readable)),)
+
+
+def _is_readable(line: str) -> bool:
+    """Find the lines that git passes over as well."""
+    from pathspec import GitIgnoreSpec
+
+    try:
+        GitIgnoreSpec.from_lines([line])
+    except ValueError:
+        return False
+    return True

@@ -44,7 +44,9 @@ def test_C01_daemons(box, command):
 
 def test_C01_a_respawner_and_many_daemons(box):
     """What starts itself again and again is caught too."""
-    box.sh("printf '#!/bin/bash\\ntrap \"\" TERM\\nsetsid \"$0\" & sleep 0.01\\n' > again; chmod +x again")
+    box.sh(
+        'printf \'#!/bin/bash\\ntrap "" TERM\\nsetsid "$0" & sleep 0.01\\n\' > again; chmod +x again'
+    )
     box("bash", command="setsid ./again & echo hi")
     assert pids_with("again") == []
     box("bash", command="for i in $(seq 100); do setsid sleep 300.103 & done")
@@ -125,7 +127,7 @@ def test_C07_pager(box):
     box.sh(
         "git init -q -b main . && git config user.email a@b.c && git config user.name a &&"
         "git config core.pager 'less' && git config pager.log true &&"
-        "for i in $(seq 60); do echo $i > f; git add f; git commit -q -m \"number $i\"; done"
+        'for i in $(seq 60); do echo $i > f; git add f; git commit -q -m "number $i"; done'
     )
     started = time.monotonic()
     text = box.ok("bash", command="git log; git diff HEAD~1; echo $PAGER", timeout=20)
@@ -167,7 +169,9 @@ def test_C09_time_limit_kills_the_tree(box):
 
 def test_C09_deaf_and_stopped_processes(box):
     """Processes that ignore signals or are stopped end as well."""
-    command = "trap '' TERM INT HUP; sleep 300.106 & (kill -STOP $BASHPID) & while :; do sleep 0.1; done"
+    command = (
+        "trap '' TERM INT HUP; sleep 300.106 & (kill -STOP $BASHPID) & while :; do sleep 0.1; done"
+    )
     result = box("bash", command=command, timeout=0.5)
     assert result.is_error and "timed out" in result.text
     assert pids_with("300.106") == []
@@ -187,7 +191,9 @@ def test_C11_output_without_end(ws):
     assert result.text.startswith("first\ny\n") and " bytes dropped " in result.text
 
 
-@pytest.mark.parametrize("command", ["head -c 300M /dev/zero", "head -c 300M /dev/zero | tr '\\0' a"])
+@pytest.mark.parametrize(
+    "command", ["head -c 300M /dev/zero", "head -c 300M /dev/zero | tr '\\0' a"]
+)
 def test_C11_one_endless_line(box, command):
     """Output without a line end is bounded as well, and the bytes are counted."""
     text = box.ok("bash", command=command, timeout=60)
@@ -306,7 +312,10 @@ def test_C24_environment_is_what_was_given(ws, monkeypatch):
             "bash",
             command="env; printenv; python3 -c 'import os;print(dict(os.environ))'; cat /proc/self/environ",
         )
-        names = {line.partition("=")[0] for line in box.ok("bash", command="env -0 | tr '\\0' '\\n'").split("\n")}
+        names = {
+            line.partition("=")[0]
+            for line in box.ok("bash", command="env -0 | tr '\\0' '\\n'").split("\n")
+        }
     assert "canary" not in text and "GIVEN=yes" in text
     assert names <= {"PATH", "GIVEN", "PWD", "SHLVL", "_", "OLDPWD", *UNATTENDED}
 
@@ -347,7 +356,9 @@ def test_C28_output_before_the_time_limit_is_kept(box):
     result = box("bash", command="echo step1; echo err1 >&2; sleep 60", timeout=0.5)
     assert result.is_error
     assert result.text.startswith("step1\nerr1\n[timed out after 0.5 s")
-    result = box("bash", command="python3 -c 'import time; print(\"early\"); time.sleep(60)'", timeout=1)
+    result = box(
+        "bash", command="python3 -c 'import time; print(\"early\"); time.sleep(60)'", timeout=1
+    )
     assert result.text.startswith("early\n[timed out")
 
 

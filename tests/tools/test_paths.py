@@ -11,7 +11,6 @@ from support_tools import opened, ws  # noqa: F401
 from forkrun.tools import kernel
 from forkrun.tools.paths import Workspace
 
-
 AT_FDCWD = -100
 RENAME_EXCHANGE = 2
 

@@ -133,7 +133,11 @@ def test_searches_leave_out_what_may_not_be_read(ws, path):
     (ws / "secret.txt").write_text("needle\n")
 
     def judge(tool, subject):
-        return "secret.txt is not to be read" if subject == "secret.txt" and tool == "read_file" else None
+        return (
+            "secret.txt is not to be read"
+            if subject == "secret.txt" and tool == "read_file"
+            else None
+        )
 
     with opened(ws, judge=judge, env={"PATH": path}) as box:
         for text in (
