@@ -55,7 +55,7 @@ def walk(workspace: Workspace, start: str) -> Iterator[str]:
 
 
 def is_ignored(path: str, rules: tuple[Rules, ...]) -> bool:
-    """Say whether the nearest ignore file that names the path ignores it; directories end in "/"."""
+    """Say whether the nearest ignore file that names the path ignores it ("a/" for directories)."""
     for each in reversed(rules):
         verdict = each.spec.check_file(path[len(each.base) :]).include
         if verdict is not None:

@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from support_tools import box, drive, opened, searcher, ws  # noqa: F401
+from support_tools import drive, opened
 
 SJIS = "日\n".encode("shift_jis") + b"k=1\n"
 

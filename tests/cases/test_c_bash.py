@@ -8,7 +8,7 @@ import subprocess
 import time
 
 import pytest
-from support_tools import PATH, box, drive, opened, pids_with, ws  # noqa: F401
+from support_tools import PATH, drive, opened, pids_with
 
 from forkrun.protocol import ToolLimits
 from forkrun.tools.environment import UNATTENDED

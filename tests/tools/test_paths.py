@@ -6,7 +6,7 @@ import os
 import threading
 
 import pytest
-from support_tools import opened, ws  # noqa: F401
+from support_tools import opened
 
 from forkrun.tools import kernel
 from forkrun.tools.paths import Workspace

@@ -8,7 +8,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support_tools import PATH, box, opened, searcher, ws  # noqa: F401
+from support_tools import PATH, opened
 
 from forkrun.tools.paths import Workspace
 from forkrun.tools.patterns import name_matcher, path_matcher

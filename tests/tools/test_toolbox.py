@@ -7,7 +7,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from support_tools import ALL, PATH, box, opened, ws  # noqa: F401
+from support_tools import ALL, PATH, opened
 
 from forkrun.catalog import INPUTS, definitions
 from forkrun.errors import ChannelError
