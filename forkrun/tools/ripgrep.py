@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -116,7 +117,7 @@ class _Matches:
         lines = self._rest.split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            if line.startswith(b"{"):
+            with suppress(msgspec.MsgspecError):  # a word on stderr, in the same stream
                 self._take(msgspec.json.decode(line, type=_Line))
 
     def _take(self, line: _Line) -> None:

@@ -235,3 +235,30 @@ def test_call_is_a_struct(box):
     """The id of the result is that of the call."""
     call = ToolCall(id="toolu_9", name="bash", input=b'{"command": "true"}')
     assert box.toolbox.run(call).id == "toolu_9"
+
+
+def test_a_search_that_has_enough_ends_at_once(ws, tmp_path):
+    """When the result is full, the search is ended, however much it would still print."""
+    (ws / "f").write_text("needle\n")
+    (tmp_path / "bin").mkdir()
+    rg = tmp_path / "bin" / "rg"
+    line = (
+        '{"type":"match","data":{"path":{"text":"./f"},"lines":{"text":"needle\\n"},'
+        '"line_number":1,"submatches":[{"start":0,"end":6}]}}'
+    )
+    rg.write_text(f"#!/bin/bash\ntrap '' TERM\nwhile :; do echo '{line}'; done\n")
+    rg.chmod(0o755)
+    with opened(
+        ws, env={"PATH": f"{rg.parent}:{PATH}"}, limits=ToolLimits(result_chars=500)
+    ) as box:
+        assert "there are more matches" in box.ok("grep", pattern="needle")
+
+
+def test_errors_of_the_caller_end_a_command_that_prints(ws):
+    """A command that goes on printing is ended as well when the caller's function fails."""
+
+    def alive(call_id):
+        raise ChannelError("the parent is gone")
+
+    with opened(ws, alive=alive) as box, pytest.raises(ChannelError):
+        box("bash", command="trap '' TERM; while :; do echo x; done")
