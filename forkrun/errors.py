@@ -6,6 +6,7 @@
     ├─ ConfigurationError  78    no credential for the model, or configuration that is not valid
     ├─ SandboxError       125    the confinement asked for cannot be had here
     ├─ ChannelError         1    the other side of the channel broke the protocol
+    ├─ WorkspaceError       1    the files of a run cannot be copied, read or committed
     └─ ModelError          11    the model refused the request: trying again does not help
        ├─ ModelUnavailable 10    trying again later can help
        └─ ContextExceeded  12    the conversation no longer fits into the model's window
@@ -57,6 +58,10 @@ class SandboxError(ForkrunError):
 
 class ChannelError(ForkrunError):
     """The other side of the channel broke the protocol or is gone."""
+
+
+class WorkspaceError(ForkrunError):
+    """The files of a run cannot be copied, read or committed; the workspace is as it was."""
 
 
 class ModelError(ForkrunError):

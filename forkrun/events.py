@@ -88,6 +88,20 @@ class LimitEvent(Event, tag="limit"):
     limit: LimitHit
 
 
+class RecoveredEvent(Event, tag="recovered"):
+    """A commit that had been killed was "finished" or "undone" before this run began."""
+
+    outcome: str
+    paths: tuple[str, ...]
+
+
+class SettledEvent(Event, tag="settled"):
+    """What became of the files, as text for people. For front ends in the same process; not part of
+    `stream-json`."""
+
+    diffstat: str
+
+
 class ConfirmedEvent(Event, tag="confirmed"):
     """The turn that ends the run is confirmed: this is its summary. For front ends in the same
     process; not part of `stream-json`."""

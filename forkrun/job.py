@@ -13,7 +13,7 @@ from forkrun.errors import UsageError
 from forkrun.limits import Limits
 from forkrun.protocol import Rules
 
-WorkspaceMode = Literal["live", "temp"]
+WorkspaceMode = Literal["commit", "discard", "live", "read-only", "temp"]
 Network = Literal["none", "loopback", "host"]
 SandboxLevel = Literal["required", "lsm", "best-effort", "none"]
 
@@ -27,15 +27,21 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `snapshot`: the parent's request, as the JSON of the parameters of `messages.create`; with it
     the run is a fork. `dangling`: how open calls at its end are closed. `break_cache`: let `model`,
     `system` and `tools` change what is forked.
+
     `model`: a Claude model id, "script:FILE" or "offline". `system` replaces our system prompt,
-    `append_system_prompt` follows it. `tools`: names, None for all of ours. `allow` and
-    `deny`: permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of
-    which must allow too. `cwd`: the workspace,
-    None for the current directory. `workspace`: "live" (work in the directory itself) or "temp"
-    (an empty directory, gone afterwards). `network`: "none", "loopback" (its own, with
-    nobody else on it) or "host"; `sandbox`: how much confinement there must be; `readable` and
-    `writable`: further paths of the host. `env`: further variables for commands. `transcript`: a
-    file that gets every reply and result.
+    `append_system_prompt` follows it. `tools`: names, None for all of ours. `allow` and `deny`:
+    permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of which
+    must allow too.
+
+    `cwd`: the workspace, None for the current directory. `workspace`: "commit" (work in a private
+    view, whose changes are committed when the run completes), "discard" (the same, and they are
+    not), "live" (work in the directory itself), "read-only", or "temp" (an empty directory, gone
+    afterwards). `commit_ignored`: commit what git ignores too. `patch`: write the changes to this
+    file. `keep_patch_days`: how long the patch of a run that did not commit is kept.
+
+    `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
+    confinement there must be. `readable` and `writable`: further paths of the host. `env`: further
+    variables for commands. `transcript`: a file that gets every reply and result.
     """
 
     prompt: str
@@ -50,7 +56,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     parents: tuple[Rules, ...] = ()
-    workspace: WorkspaceMode = "live"
+    workspace: WorkspaceMode = "commit"
+    commit_ignored: bool = False
+    patch: str | None = None
+    keep_patch_days: float = 7.0
     cwd: str | None = None
     env: dict[str, str] = {}
     network: Network = "loopback"
@@ -59,6 +68,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     writable: tuple[str, ...] = ()
     limits: Limits = Limits()
     transcript: str | None = None
+
+    @property
+    def commits(self) -> bool:
+        """Whether a completed run changes the workspace by a commit."""
+        return self.workspace == "commit"
+
+    @property
+    def has_view(self) -> bool:
+        """Whether the child works in a private view of the workspace."""
+        return self.workspace in ("commit", "discard")
 
 
 def check(job: Job) -> None:

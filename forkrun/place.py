@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
 from forkrun.environment import command_environment, worker_environment
 from forkrun.job import Job, workspace_path
+from forkrun.policy import Policy
+from forkrun.state import state_folder
 from forkrun.supervisor import package_folders
+from forkrun.transaction import Transaction, open_transaction
+from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
 
@@ -23,36 +25,51 @@ WITH_A_VIEW = ("full", "bwrap")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
-    """What a child is told of where it works; every path is absolute and real."""
+    """Where a child works, and what it is told of it; every path is absolute and real."""
 
     workspace: str
     spec: Spec
+    transaction: Transaction | None
     worker_environ: dict[str, str]
     command_environ: dict[str, str]
 
 
 @contextlib.contextmanager
-def open_place(job: Job, *, tier: str, environ: Mapping[str, str]) -> Iterator[Place]:
+def open_place(
+    job: Job, *, tier: str, run_id: str, policy: Policy, environ: Mapping[str, str]
+) -> Iterator[Place]:
     """Open the place of a job in a sandbox of this tier.
 
     Raises UsageError when the workspace cannot be worked in.
     """
     workspace = workspace_path(job, environ)
-    readable = (workspace,) if job.workspace == "temp" else ()
     with contextlib.ExitStack() as stack:
         home, tmp = HOME, "/tmp"  # noqa: S108 - the sandbox's own
+        transaction = None
+        readable: tuple[str, ...] = ()
         if tier not in WITH_A_VIEW or job.workspace == "temp":
-            private = stack.enter_context(_private_directory())
+            private = stack.enter_context(
+                private_directory(state_folder(environ), f"{run_id}.home")
+            )
+            for name in ("home", "tmp", "work"):
+                os.mkdir(f"{private}/{name}", 0o700)
             if tier not in WITH_A_VIEW:
-                home, tmp = f"{private}/home", f"{private}/tmp"
-            if job.workspace == "temp":
-                workspace = f"{private}/work"
+                home, tmp = f"{private}/home", f"{private}/tmp"  # noqa: S108 - ours
+        if job.workspace == "temp":
+            readable, workspace = (workspace,), f"{private}/work"
+        elif job.has_view:
+            form: Form = "overlay" if tier in WITH_A_VIEW else "copy"
+            transaction = stack.enter_context(
+                open_transaction(workspace, form=form, run_id=run_id, environ=environ)
+            )
+            workspace = transaction.view.copy or workspace
         spec = Spec(
             tier=tier,
             workspace=workspace,
-            workspace_mode="write",
+            workspace_mode=_mode(job, transaction),
             readable=(*readable, *package_folders()[-1:], *job.readable),
             writable=job.writable,
+            masked=masked(policy, workspace),
             network=job.network,
             home=home,
             scratch=tmp,
@@ -66,25 +83,28 @@ def open_place(job: Job, *, tier: str, environ: Mapping[str, str]) -> Iterator[P
         yield Place(
             workspace=workspace,
             spec=spec,
+            transaction=transaction,
             worker_environ=worker_environment(environ),
             command_environ=command_environment(environ, home=home, tmp=tmp, extra=job.env),
         )
 
 
-@contextlib.contextmanager
-def _private_directory() -> Iterator[str]:
-    path = os.path.realpath(tempfile.mkdtemp(prefix="forkrun-"))
-    try:
-        for name in ("home", "tmp", "work"):
-            os.mkdir(os.path.join(path, name), 0o700)
-        yield path
-    finally:
-        _remove(path)
+def _mode(job: Job, transaction: Transaction | None) -> str:
+    if transaction is not None and transaction.view.form == "overlay":
+        return "overlay"
+    return "read" if job.workspace == "read-only" else "write"
 
 
-def _remove(path: str) -> None:
-    """Remove a tree that a child wrote: a directory without rights is given them first."""
-    for folder, _, _, fd in os.fwalk(path, follow_symlinks=False, onerror=None):
-        if folder != path:
-            os.chmod(fd, 0o700)
-    shutil.rmtree(path)
+def masked(policy: Policy, workspace: str) -> tuple[str, ...]:
+    """Give the files and directories that deny rules withhold from reading, as they are now."""
+    withheld = policy.unreadable()
+    found = {path for path in withheld.literals if os.path.lexists(os.path.join(workspace, path))}
+    if withheld.patterns:
+        for folder, names, files in os.walk(workspace):
+            relative = os.path.relpath(folder, workspace)
+            for name in (*names, *files):
+                path = name if relative == "." else f"{relative}/{name}"
+                if withheld.covers(path):
+                    found.add(path)
+            names[:] = [n for n in names if os.path.normpath(f"{relative}/{n}") not in found]
+    return tuple(os.path.join(workspace, path) for path in sorted(found))

@@ -133,6 +133,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     `summary` is the text of the reply that ended the run (turn `summary_turn`, counted from 1); it
     is `recovered` when the model had to be asked for it or when an earlier text stands in for it.
+    `changes` are those that the rules allow, `withheld` the others; `ignored_changes` counts what
+    git ignores; `patch` is the file that holds the changes, where one was asked for or kept.
     `summary_file` holds the whole text where it was too long for the summary.
     """
 
@@ -150,6 +152,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     denials: tuple[Denial, ...] = ()
     changes: tuple[Change, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    ignored_changes: int = 0
     committed: bool = False
     patch: str | None = None
     attempts: tuple[Any, ...] = ()

@@ -9,6 +9,7 @@ However a run ends, there is a result; everything that was opened for it is clos
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 import signal
 import time
@@ -20,9 +21,9 @@ import msgspec
 from forkrun.broker import Broker
 from forkrun.costs import check_priced, total_cost_usd
 from forkrun.errors import ChannelError, SandboxError
-from forkrun.events import Emit, LimitEvent, ResultEvent, StartedEvent
+from forkrun.events import Emit, LimitEvent, RecoveredEvent, ResultEvent, SettledEvent, StartedEvent
 from forkrun.gate import CanUseTool, Gate
-from forkrun.job import Job
+from forkrun.job import Job, workspace_path
 from forkrun.ledger import Ending, Ledger
 from forkrun.models.base import Model
 from forkrun.opening import Opening, open_conversation
@@ -36,6 +37,7 @@ from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
 from forkrun.supervisor import Exit, Worker
 from forkrun.text import printable
+from forkrun.transaction import Settled, tidy
 from forkrun.transcript import Transcript
 from forkrun_sandbox.spec import Report
 
@@ -78,6 +80,15 @@ class Run:
         notice = getattr(self._model, "notice", None)
         return (*([notice] if notice else []), *self._policy.warnings)
 
+    def _open_place(self) -> contextlib.AbstractContextManager[Place]:
+        return open_place(
+            self._job,
+            tier=self._tier,
+            run_id=self.run_id,
+            policy=self._policy,
+            environ=self._environ,
+        )
+
     @property
     def _tier(self) -> str:
         return "none" if self._job.sandbox == "none" else "full"
@@ -99,12 +110,19 @@ class Run:
         job = self._job
         if self._limits.max_budget_usd is not None:
             await check_priced(self._model.name)
+        recovered = tidy(
+            workspace_path(job, self._environ),
+            environ=self._environ,
+            keep_days=job.keep_patch_days,
+        )
         with (
-            open_place(job, tier=self._tier, environ=self._environ) as place,
+            self._open_place() as place,
             Transcript(job.transcript) as transcript,
         ):
             record = Record(self.run_id, emit=self._emit, transcript=transcript)
             record.line("run", run_id=self.run_id, prompt=job.prompt, model=self._model.name)
+            for each in recovered:
+                record.event(RecoveredEvent, outcome=each.outcome, paths=each.paths)
             result = await self._run_in(place, record)
             record.line("end", result=result)
         self._emit(ResultEvent(run_id=self.run_id, t=result.duration_s, result=result))
@@ -135,7 +153,20 @@ class Run:
             ending = await self._watched(
                 self._serve(worker, broker, place, record), broker, deadline=deadline
             )
-        return await self._assemble(ending, broker, record, used=worker.exit)
+        settled = await self._settle(ending, place, record)
+        return await self._assemble(ending, broker, record, settled=settled, used=worker.exit)
+
+    async def _settle(self, ending: Ending, place: Place, record: Record) -> Settled:
+        """Commit, keep or discard what was changed; even a cancelled task waits for that."""
+        if place.transaction is None:
+            return Settled()
+        is_completed = ending.stop_reason == "completed"
+        settled = await asyncio.to_thread(
+            place.transaction.settle, self._job, self._policy, is_completed=is_completed
+        )
+        if settled.diffstat:
+            record.event(SettledEvent, diffstat=settled.diffstat)
+        return settled
 
     async def _serve(self, worker: Worker, broker: Broker, place: Place, record: Record) -> Ending:
         """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
@@ -171,6 +202,8 @@ class Run:
         )
         message = await worker.receive()
         if isinstance(message, Ready):
+            if place.transaction and (upper := worker.receive_upper()) is not None:
+                place.transaction.take_upper(upper)
             return _sandbox_record(message.report)
         if isinstance(message, Fault) and message.kind == "sandbox":
             raise SandboxError(message.message)
@@ -207,9 +240,15 @@ class Run:
         return broker.ledger.stand_in("idle_timeout" if idle else "timeout", why, limit=limit)
 
     async def _assemble(
-        self, ending: Ending, broker: Broker, record: Record, *, used: Exit | None
+        self,
+        ending: Ending,
+        broker: Broker,
+        record: Record,
+        *,
+        settled: Settled,
+        used: Exit | None,
     ) -> Result:
-        ledger, ending = broker.ledger, ending.fitted()
+        ledger, ending = broker.ledger, _after(settled, ending).fitted()
         if ending.limit and ending.stop_reason in ("timeout", "idle_timeout"):
             record.event(LimitEvent, limit=ending.limit)
         return Result(
@@ -225,6 +264,11 @@ class Run:
             turns=ledger.turns,
             tool_calls=ledger.tool_calls,
             denials=tuple(ledger.denials),
+            changes=settled.changes,
+            withheld=settled.withheld,
+            ignored_changes=settled.ignored,
+            committed=settled.committed,
+            patch=settled.patch,
             model=self._model.name,
             usage=ledger.usage,
             cost_usd=await total_cost_usd(self._model.name, ledger.replies),
@@ -247,6 +291,18 @@ class Run:
             return self._opening.cache
         verdict = cache_verdict(ledger.replies[0], prefix_tokens=prefix_tokens(self._snapshot))
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)
+
+
+def _after(settled: Settled, ending: Ending) -> Ending:
+    """Say how the run ended once its files are settled: a commit that failed is no completion."""
+    if settled.error is None:
+        return ending
+    stop_reason = "conflict" if settled.is_conflict else "crashed"
+    return msgspec.structs.replace(
+        ending,
+        stop_reason=stop_reason if ending.stop_reason == "completed" else ending.stop_reason,
+        error=ending.error or settled.error,
+    )
 
 
 async def _check_end(worker: Worker, ending: Ending) -> None:

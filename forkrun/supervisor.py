@@ -6,7 +6,7 @@
     # here the whole tree is dead and reaped, every descriptor closed
 
 The child is started by `subprocess.Popen` (no Python code runs between fork and exec), with a new
-session, an environment of its own and exactly four descriptors: 0, 1, 2 and the channel. Its exit
+session, an environment of its own and exactly five descriptors: 0, 1, 2 and two sockets. Its exit
 is awaited through a pidfd, so neither a thread, nor a signal handler, nor a child watcher of the
 host is touched. The prompt never stands in its argument list.
 """
@@ -56,8 +56,11 @@ class Exit(NamedTuple):
     peak_memory_bytes: int
 
 
-def worker_argv(channel_fd: int) -> list[str]:
+def worker_argv(channel_fd: int, upper_fd: int) -> list[str]:
     """Give the command line of a worker: isolated, without site, with explicit path entries.
+
+    Its last argument is the numbers of its two sockets: the channel, and the one over which trusted
+    code hands back the directory that the writes of a private view land in.
 
     Raises ForkrunError when the running interpreter does not know its own path (embedded).
     """
@@ -68,7 +71,15 @@ def worker_argv(channel_fd: int) -> list[str]:
         )
     sandbox_folder, *entries = package_folders()
     flags = ["-I", "-S", "-X", "utf8"]
-    return [sys.executable, *flags, "-c", _BOOTSTRAP, sandbox_folder, *entries, str(channel_fd)]
+    return [
+        sys.executable,
+        *flags,
+        "-c",
+        _BOOTSTRAP,
+        sandbox_folder,
+        *entries,
+        f"{channel_fd},{upper_fd}",
+    ]
 
 
 def package_folders() -> list[str]:
@@ -95,14 +106,16 @@ class Worker:
     async def __aenter__(self) -> Worker:
         async with contextlib.AsyncExitStack() as on_failure:
             ours, theirs = socket.socketpair()
-            with theirs:
+            self._upper, its_upper = socket.socketpair()
+            with theirs, its_upper:
                 on_failure.callback(ours.close)
+                on_failure.callback(self._upper.close)
                 self._process = subprocess.Popen(
-                    worker_argv(theirs.fileno()),
+                    worker_argv(theirs.fileno(), its_upper.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
-                    pass_fds=[theirs.fileno()],
+                    pass_fds=[theirs.fileno(), its_upper.fileno()],
                     env=self._environ,
                     cwd="/",
                     start_new_session=True,
@@ -166,6 +179,18 @@ class Worker:
                 await asyncio.wait_for(drain.at_end.wait(), EOF_GRACE_S)
         return result
 
+    def receive_upper(self) -> int | None:
+        """Give the descriptor of the view's upper directory, if the sandbox has handed one over.
+
+        To be called when the child is ready: by then what could send one has been closed in it.
+        """
+        self._upper.setblocking(False)
+        try:
+            _, descriptors, _, _ = socket.recv_fds(self._upper, 1, 1)
+        except BlockingIOError:
+            return None
+        return descriptors[0] if descriptors else None
+
     async def alive_while(self, task: asyncio.Future[Any]) -> None:
         """Wait for a task as long as the child lives; raise ChannelError when it ends before."""
         await asyncio.wait({task, self._exit}, return_when=asyncio.FIRST_COMPLETED)
@@ -187,6 +212,7 @@ class Worker:
         await self._exit
         for drain in self._drains:
             drain.close()
+        self._upper.close()
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()

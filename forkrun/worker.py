@@ -1,6 +1,6 @@
 """The child: moves its streams aside, enters the sandbox, runs the loop, writes one summary, ends.
 
-    python -I -S -c '<bootstrap>' CHANNEL_FD        started by the supervisor
+    python -I -S -c '<bootstrap>' … CHANNEL_FD,UPPER_FD        started by the supervisor
 
 fd 0 is /dev/null. fd 1, the real stdout, is moved to another number before anything else happens,
 and 1 becomes stderr: whatever a library, a tool or C code prints is noise on stderr and can become
@@ -27,11 +27,12 @@ SANDBOX_REFUSED = 125
 
 
 def main() -> NoReturn:
-    """Be the child: the channel's descriptor is the last argument."""
+    """Be the child: the descriptors of its two sockets are the last argument."""
     summary_fd = _move_stdout()
-    channel: Channel[ToChild] = Channel(socket.socket(fileno=int(sys.argv[-1])), ToChild)
+    channel_fd, upper_fd = map(int, sys.argv[-1].split(","))
+    channel: Channel[ToChild] = Channel(socket.socket(fileno=channel_fd), ToChild)
     try:
-        _serve(channel, summary_fd)
+        _serve(channel, summary_fd, upper_fd)
     except ChannelError as error:
         _end(f"forkrun worker: {error}", PARENT_GONE)
     except Exception as error:  # noqa: BLE001 - the last frame says what happened, whatever it was
@@ -46,12 +47,14 @@ def _move_stdout() -> int:
     return summary_fd
 
 
-def _serve(channel: Channel[ToChild], summary_fd: int) -> None:
+def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
     start = channel.receive()
     if not isinstance(start, Start):
         raise ChannelError(f"the first message is no Start but a {type(start).__name__}")
     try:
-        report = enter(start.sandbox, keep_fds=(channel.fileno(), summary_fd))
+        report = enter(
+            start.sandbox, keep_fds=(channel.fileno(), summary_fd), upper_socket=upper_fd
+        )
     except SandboxFault as error:
         channel.send(Fault(kind="sandbox", message=str(error)))
         os._exit(SANDBOX_REFUSED)

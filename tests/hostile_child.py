@@ -1,6 +1,6 @@
 """A child that misbehaves in one named way; started in the place of the real worker.
 
-Usage: hostile_child.py WAY SANDBOX_FOLDER PATH_ENTRY… CHANNEL_FD
+Usage: hostile_child.py WAY SANDBOX_FOLDER PATH_ENTRY… CHANNEL_FD,UPPER_FD
 """
 
 import os
@@ -30,7 +30,7 @@ from forkrun.protocol import (  # noqa: E402
 )
 from forkrun_sandbox.spec import Report  # noqa: E402
 
-sock = socket.socket(fileno=int(fd))
+sock = socket.socket(fileno=int(fd.split(",")[0]))
 channel: channels.Channel = channels.Channel(sock, ToChild)
 
 

@@ -27,8 +27,12 @@ def run_child(tmp_path, monkeypatch):
 
     def run(way: str, **limits: float) -> Result:
         argv = [sys.executable, "-I", "-S", CHILD, way, *package_folders()]
-        monkeypatch.setattr(forkrun.supervisor, "worker_argv", lambda fd: [*argv, str(fd)])
-        job = Job(prompt="go", model=model, cwd=str(workspace), limits=Limits(**limits))
+        monkeypatch.setattr(
+            forkrun.supervisor, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
+        )
+        job = Job(
+            prompt="go", model=model, cwd=str(workspace), workspace="live", limits=Limits(**limits)
+        )
 
         async def once() -> Result:
             async with Runner() as runner:

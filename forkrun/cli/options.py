@@ -107,10 +107,12 @@ def _rights(group: Any) -> None:
     )
     group.add_argument(
         "--workspace",
-        choices=["live", "temp"],
-        default="live",
-        help="live: work in the directory itself (default); temp: an empty one, gone afterwards",
+        choices=["commit", "discard", "live", "read-only", "temp"],
+        default="commit",
+        help="commit: a private view, committed when the run completes (default); discard: the "
+        "same, thrown away; live: the directory itself; temp: an empty one, gone afterwards",
     )
+    group.add_argument("--commit-ignored", action="store_true", help="commit what git ignores too")
     group.add_argument(
         "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
     )
@@ -166,6 +168,14 @@ def _output(group: Any) -> None:
     group.add_argument("--output-format", choices=["text", "json", "stream-json"], default="text")
     group.add_argument("--label", metavar="TEXT", help="a name that stands in the result")
     group.add_argument("--transcript", metavar="FILE", help="write every reply and result there")
+    group.add_argument("--patch", metavar="FILE", help="write the changes there, for git apply")
+    group.add_argument(
+        "--keep-patch",
+        type=float,
+        default=7.0,
+        metavar="DAYS",
+        help="how long the patch of a run that did not commit is kept (default 7)",
+    )
     group.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
     group.add_argument("-v", "--verbose", action="store_true", help="more on stderr")
 
@@ -235,6 +245,9 @@ def job_of(options: Any) -> Any:
         deny=tuple(options.deny),
         parents=_parent_rules(options.parent_policy),
         workspace=options.workspace,
+        commit_ignored=options.commit_ignored,
+        patch=options.patch,
+        keep_patch_days=options.keep_patch,
         cwd=options.cwd,
         network=options.network,
         sandbox=options.sandbox,

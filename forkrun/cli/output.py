@@ -6,7 +6,7 @@ import os
 
 import msgspec
 
-from forkrun.events import ConfirmedEvent, Event, ResultEvent
+from forkrun.events import ConfirmedEvent, Event, ResultEvent, SettledEvent
 
 PIECE_BYTES = 64 * 1024
 
@@ -62,6 +62,6 @@ class StreamOutput(JsonOutput):
 
     def take(self, event: Event) -> None:
         """Write the event."""
-        if not isinstance(event, ConfirmedEvent | ResultEvent):
+        if not isinstance(event, ConfirmedEvent | SettledEvent | ResultEvent):
             self.write(msgspec.json.encode(event) + b"\n")
         super().take(event)

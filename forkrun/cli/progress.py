@@ -14,8 +14,10 @@ from forkrun.events import (
     DeniedEvent,
     Event,
     LimitEvent,
+    RecoveredEvent,
     ResultEvent,
     RetryEvent,
+    SettledEvent,
     ToolCallEvent,
     TurnEvent,
 )
@@ -45,6 +47,9 @@ class Progress:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         if self._live:
             self._live.stop()
 
@@ -59,8 +64,11 @@ class Progress:
             return
         if isinstance(event, TurnEvent):
             self._tokens += event.usage.total_tokens
-        if self._live and isinstance(event, ConfirmedEvent | ResultEvent):
-            self._live.stop()
+        if isinstance(event, SettledEvent):
+            self._stop()
+            tell(event.diffstat, prefix="")
+        elif self._live and isinstance(event, ConfirmedEvent | ResultEvent):
+            self._stop()
         elif text := self._line(event):
             line = f"[{event.t:6.1f}s] {text}"
             if self._live:
@@ -69,19 +77,22 @@ class Progress:
                 tell(line, prefix="")
 
     def _line(self, event: Event) -> str | None:
+        line = None
         match event:
             case ToolCallEvent():
-                return f"turn {event.turn}: {event.tool} {_gist(event.input)}"
+                line = f"turn {event.turn}: {event.tool} {_gist(event.input)}"
             case DeniedEvent():
-                return f"turn {event.turn}: {event.tool} denied: {one_line(event.reason, width=80)}"
+                line = f"turn {event.turn}: {event.tool} denied: {one_line(event.reason, width=80)}"
             case RetryEvent():
                 error = one_line(event.error, width=80)
-                return f"retry {event.attempt} in {event.wait_s:.1f} s: {error}"
+                line = f"retry {event.attempt} in {event.wait_s:.1f} s: {error}"
             case LimitEvent():
-                return f"bound reached: {event.limit.kind} {event.limit.value:g}"
+                line = f"bound reached: {event.limit.kind} {event.limit.value:g}"
+            case RecoveredEvent():
+                line = f"a commit that was killed was {event.outcome}: {', '.join(event.paths)}"
             case TurnEvent() if self._verbose:
-                return f"turn {event.turn}: {event.usage.output_tokens:,} tokens written"
-        return None
+                line = f"turn {event.turn}: {event.usage.output_tokens:,} tokens written"
+        return line
 
 
 def _gist(text: msgspec.Raw) -> str:

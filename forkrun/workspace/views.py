@@ -1,0 +1,183 @@
+"""Open a private view of a workspace, and leave nothing of it behind.
+
+    STATE/views/RUN_ID/            0700, locked by us as long as we live
+        upper, work                an overlay's own directories; the workspace is the lower one
+        copy                       or a copy of the workspace, to be mounted in its place
+
+An overlay is mounted by the sandbox, inside its own mount namespace, with `userxattr`. Its upper
+directory is the one here or, on a tmpfs (which bounds its size), one that the sandbox hands over
+as a descriptor. Reading comes after the death of everything in the sandbox.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import stat
+from collections.abc import Iterator
+from typing import Literal
+
+from forkrun.errors import UsageError
+from forkrun.workspace.baseline import CopyBaseline, OverlayBaseline
+from forkrun.workspace.copies import Copied, Progress, copy_tree
+from forkrun.workspace.dirs import Tree, open_tree, remove_tree
+from forkrun.workspace.gitfiles import Ignored, Repository, find_repository, rules_of
+
+Form = Literal["overlay", "copy"]
+
+
+class View:
+    """A view that is open. All paths are absolute; those of the other form are None.
+
+    `workspace_mode` and `workspace_owner` are what the top of an upper directory on a tmpfs must
+    have too: a mounted overlay shows the modes of its upper directory.
+    """
+
+    def __init__(
+        self,
+        *,
+        workspace: str,
+        directory: str,
+        form: Form,
+        tree: Tree,
+        repository: Repository | None,
+    ) -> None:
+        self.workspace = workspace
+        self.directory = directory
+        self.form = form
+        self.tree = tree
+        self.repository = repository
+        found = os.fstat(tree.fd)
+        self.workspace_mode = stat.S_IMODE(found.st_mode)
+        self.workspace_owner = (found.st_uid, found.st_gid)
+        is_overlay = form == "overlay"
+        self.upper = os.path.join(directory, "upper") if is_overlay else None
+        self.work = os.path.join(directory, "work") if is_overlay else None
+        self.copy = None if is_overlay else os.path.join(directory, "copy")
+        self.copied = Copied()
+        self.baseline: OverlayBaseline | CopyBaseline = CopyBaseline({})
+        self.trees: list[Tree] = []
+
+
+@contextlib.contextmanager
+def open_view(
+    workspace: str,
+    *,
+    run_id: str,
+    state_dir: str,
+    form: Form = "overlay",
+    max_copy_bytes: int | None = None,
+    progress: Progress | None = None,
+) -> Iterator[View]:
+    """Open a view of a directory; the start of the run is the moment before this returns.
+
+    Everything of the view is removed at the end, whatever was put into it. Raises UsageError where
+    the state directory lies in the workspace, WorkspaceError where a copy would be too large.
+    """
+    workspace = os.path.realpath(workspace)
+    state_dir = os.path.realpath(state_dir)
+    if os.path.commonpath([workspace, state_dir]) == workspace:
+        raise UsageError(f"the state directory lies in the workspace: {state_dir}")
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(private_directory(state_dir, run_id))
+        tree = stack.enter_context(open_tree(workspace))
+        repository = find_repository(workspace)
+        if repository is not None:
+            stack.callback(repository.close)
+        view = View(
+            workspace=workspace,
+            directory=directory,
+            form=form,
+            tree=tree,
+            repository=repository,
+        )
+        stack.callback(_close_trees, view)
+        for path in (view.upper, view.work, view.copy):
+            if path is not None:
+                _make_like(path, view)
+        if view.copy is None:
+            view.baseline = OverlayBaseline(tree, repository)
+        else:
+            ignored = Ignored(rules_of(tree), repository=repository)
+            with open_tree(view.copy) as target:
+                view.copied = copy_tree(
+                    tree, target, ignored=ignored, max_bytes=max_copy_bytes, progress=progress
+                )
+            view.baseline = CopyBaseline(view.copied.before)
+        yield view
+
+
+def check_workspace(workspace: str, *, home: str) -> None:
+    """Refuse what must never be a workspace: "/", the home directory, and what contains it."""
+    real, home = os.path.realpath(workspace), os.path.realpath(home)
+    if not os.path.isdir(real):
+        raise UsageError(f"the workspace is no directory: {workspace}")
+    if os.path.commonpath([real, home]) == real:
+        what = "the root directory" if real == "/" else "the home directory, or contains it"
+        raise UsageError(
+            f"the workspace is {what}: {real}", hint="Name the directory of a project instead."
+        )
+
+
+def sweep_views(state_dir: str) -> int:
+    """Remove the views whose owners are dead, and return how many there were."""
+    try:
+        views = os.open(os.path.join(state_dir, "views"), os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        return 0
+    try:
+        fcntl.flock(views, fcntl.LOCK_EX)
+        return sum(_remove_if_dead(views, name) for name in os.listdir(views))
+    finally:
+        os.close(views)
+
+
+@contextlib.contextmanager
+def private_directory(state_dir: str, run_id: str) -> Iterator[str]:
+    """Make STATE/views/RUN_ID, and hold a lock on it that dies with us; gone afterwards."""
+    at = os.path.join(state_dir, "views")
+    os.makedirs(at, mode=0o700, exist_ok=True)
+    views = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(views, fcntl.LOCK_EX)  # so that no sweep comes between the next two lines
+        os.mkdir(run_id, 0o700, dir_fd=views)
+        lock = os.open(run_id, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=views)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            fcntl.flock(views, fcntl.LOCK_UN)
+            yield os.path.join(at, run_id)
+        finally:
+            remove_tree(views, run_id)
+            os.close(lock)
+    finally:
+        os.close(views)
+
+
+def _remove_if_dead(views: int, name: str) -> bool:
+    try:
+        lock = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=views)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        remove_tree(views, name)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(lock)
+    return True
+
+
+def _make_like(path: str, view: View) -> None:
+    """Make a directory with the mode and, as root, the owner of the workspace."""
+    os.mkdir(path)
+    if os.geteuid() == 0:
+        os.chown(path, *view.workspace_owner)
+        os.chown(view.directory, *view.workspace_owner)
+    os.chmod(path, view.workspace_mode)
+
+
+def _close_trees(view: View) -> None:
+    for tree in view.trees:
+        tree.close()
