@@ -42,7 +42,6 @@ THIRD_PARTY = {
     "msgspec": ("forkrun",),
     "anthropic": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
-    "pathspec": ("forkrun.tools.walking",),
     "psutil": ("forkrun.watchdog",),
     "rich": ("forkrun.cli",),
     "tree_sitter": ("forkrun.policy.shell",),

@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from forkrun.tools.ignoring import Rule, is_ignored, read_rules
 from forkrun.tools.paths import Workspace
-
-if TYPE_CHECKING:
-    from pathspec import GitIgnoreSpec
 
 VENDORED = frozenset(
     {
@@ -25,13 +22,6 @@ VENDORED = frozenset(
 IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")  # a later one has the last word
 VENV_MARK = "pyvenv.cfg"
 _MOST_IGNORE_BYTES = 1024 * 1024
-
-
-class Rules(msgspec.Struct, frozen=True):
-    """One ignore file: what it says about paths below the directory `base`, "" or "a/b/"."""
-
-    base: str
-    spec: GitIgnoreSpec
 
 
 def walk(workspace: Workspace, start: str) -> Iterator[str]:
@@ -54,23 +44,14 @@ def walk(workspace: Workspace, start: str) -> Iterator[str]:
             pending.append(_list(workspace, path[:-1], listing.rules, is_start=False))
 
 
-def is_ignored(path: str, rules: tuple[Rules, ...]) -> bool:
-    """Say whether the nearest ignore file that names the path ignores it ("a/" for directories)."""
-    for each in reversed(rules):
-        verdict = each.spec.check_file(path[len(each.base) :]).include
-        if verdict is not None:
-            return verdict
-    return False
-
-
 class _Listing(msgspec.Struct, frozen=True):
     """What is still to be visited in one directory, and the rules that hold there."""
 
     paths: Iterator[str]
-    rules: tuple[Rules, ...]
+    rules: tuple[Rule, ...]
 
 
-def _list(workspace: Workspace, path: str, rules: tuple[Rules, ...], *, is_start: bool) -> _Listing:
+def _list(workspace: Workspace, path: str, rules: tuple[Rule, ...], *, is_start: bool) -> _Listing:
     prefix = "" if path == "." else f"{path}/"
     try:
         directory = workspace.open(path, flags=os.O_RDONLY | os.O_DIRECTORY)
@@ -95,7 +76,7 @@ def _list(workspace: Workspace, path: str, rules: tuple[Rules, ...], *, is_start
     return _Listing(paths, rules)
 
 
-def _rules_above(workspace: Workspace, start: str) -> tuple[Rules, ...]:
+def _rules_above(workspace: Workspace, start: str) -> tuple[Rule, ...]:
     """Load the ignore files of the directories above the one where the walk starts."""
     rules = _load(workspace, ".git/info/exclude", base="")
     parts = [] if start == "." else start.split("/")
@@ -106,7 +87,7 @@ def _rules_above(workspace: Workspace, start: str) -> tuple[Rules, ...]:
     return rules
 
 
-def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rules, ...]:
+def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rule, ...]:
     try:
         descriptor = workspace.open(path, flags=os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError:
@@ -117,28 +98,4 @@ def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rules, ...]:
         text = os.read(descriptor, _MOST_IGNORE_BYTES).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
-    return _parse(text, base)
-
-
-def _parse(text: str, base: str) -> tuple[Rules, ...]:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if not lines:
-        return ()
-    from pathspec import GitIgnoreSpec  # costs a good part of a start: only where it is needed
-
-    try:
-        return (Rules(base, GitIgnoreSpec.from_lines(lines)),)
-    except ValueError:
-        readable = [line for line in lines if _is_readable(line)]
-        return (Rules(base, GitIgnoreSpec.from_lines(readable)),)
-
-
-def _is_readable(line: str) -> bool:
-    """Find the lines that git passes over as well."""
-    from pathspec import GitIgnoreSpec
-
-    try:
-        GitIgnoreSpec.from_lines([line])
-    except ValueError:
-        return False
-    return True
+    return read_rules(text, base=base)
