@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -130,11 +129,3 @@ def pids_with(mark):
         ):
             found.append(process.pid)
     return found
-
-
-def until(condition, *, timeout_s=5.0):
-    """Wait for a condition; fail when it does not come true."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come true"
-        time.sleep(0.01)

@@ -42,12 +42,11 @@ SANDBOX_OF = {
 """The faces of the sandbox that each side may name; the package itself does nothing."""
 
 THIRD_PARTY = {
-    "msgspec": ("forkrun",),
     "anthropic": ("forkrun.models.sdk_road",),
-    "httpx2": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
     "httpx2": ("forkrun.models.sdk_road",),
-    "pathspec": ("forkrun.tools.walking", "forkrun.workspace"),
+    "msgspec": ("forkrun",),
+    "pathspec": ("forkrun.tools", "forkrun.workspace"),
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),
     "tree_sitter_bash": ("forkrun.policy.shell",),

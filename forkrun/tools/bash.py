@@ -49,7 +49,7 @@ def bash(
     )
     printed = kept.text(limit=limits.result_chars).rstrip("\n")
     text = "\n".join([printed] * bool(printed) + _notes(ended))
-    return text or "(no output)", ended.timed_out or ended.code != 0
+    return text or "(no output)", ended.timed_out or ended.code != 0 or bool(ended.alive)
 
 
 def check_command(command: str) -> None:

@@ -68,6 +68,7 @@ def run_command(
             in_time = command.follow(until=started + timeout_s, done=command.has_ended)
             left, alive = command.finish(may_settle=in_time)
         except BaseException:
+            command.discard()
             command.finish(may_settle=False)
             raise
     finally:
@@ -97,10 +98,10 @@ class _Command:
         pid: int,
         known: frozenset[int],
         output: int,
-        sink: Sink,
+        sink: Sink | None,
         heard: Callable[[], None],
     ) -> None:
-        self.code = 0
+        self.code = -signal.SIGKILL  # until it is known better, it is no success
         self._pid = pid
         self._known = known
         self._output = output
@@ -134,6 +135,10 @@ class _Command:
             if handle is not None:
                 os.close(handle)
 
+    def discard(self) -> None:
+        """Drop what is printed from now on: whoever took it has failed."""
+        self._sink = None
+
     def has_ended(self) -> bool:
         """Say whether the first process is over, and take its exit code."""
         if not self._is_reaped:
@@ -147,7 +152,7 @@ class _Command:
         """End all that is left; return the names of what was left, and of what still lives."""
         if may_settle:
             self.follow(until=time.monotonic() + SETTLE_S, done=self._is_alone)
-        if not kernel.LINUX:  # no descendants to be found: their group has to do
+        if not processes.can_be_listed():  # their group has to do
             self._signal_group(signal.SIGKILL)
         left = self._alive()
         if left or not self.has_ended():
@@ -190,14 +195,15 @@ class _Command:
         if not piece:
             self._is_open = False
             return False
-        self._sink.add(piece)
-        self._heard()
+        if self._sink is not None:
+            self._sink.add(piece)
+            self._heard()
         return True
 
 
 def _spawn(argv: list[str], *, directory: int, env: Mapping[str, str], output: int) -> int:
     kernel.keep_descriptors_from_children()
-    before = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fchdir(directory)
         return os.posix_spawn(

@@ -27,6 +27,8 @@ def glob(
     """Give the paths that match, relative to the workspace, one a line."""
     if not call.pattern:
         raise ToolError("pattern must not be empty")
+    if "\0" in call.pattern:
+        raise ToolError("pattern contains a NUL character")
     start, rest = _split(call, workspace)
     if not rest:
         return _literal(workspace, start, call.pattern, readable=readable)

@@ -7,6 +7,7 @@ import re
 from forkrun.tools.failures import ToolError
 
 _MOST_BRANCHES = 100
+_PIECE = re.compile(r"\*+|\?|\[[!^]?\]?(?:\\.|[^\]\\])*\]|\\.|.", re.DOTALL)
 
 
 def has_magic(part: str) -> bool:
@@ -21,7 +22,8 @@ def path_matcher(pattern: str) -> re.Pattern[str]:
     ToolError for a pattern that cannot be read.
     """
     try:
-        return re.compile("|".join(map(_translate, _branches(pattern))))
+        regexes = [anchored_regex(b, brackets_are_names=True) for b in _branches(pattern)]
+        return re.compile(rf"\A(?:{'|'.join(regexes)})")
     except re.error as error:
         raise ToolError(f"pattern {pattern!r} is not valid: {error}") from None
 
@@ -46,21 +48,23 @@ def _branches(pattern: str) -> list[str]:
     return branches
 
 
-def _translate(pattern: str) -> str:
+def anchored_regex(pattern: str, *, brackets_are_names: bool = False) -> str:
+    """Translate a pattern without braces into an expression for whole paths, as by wildmatch.
+
+    With `brackets_are_names` a component with brackets also matches itself.
+    """
     parts = [part for part in pattern.split("/") if part not in {"", "."}]
     regex = ""
     for position, part in enumerate(parts):
         is_last = position == len(parts) - 1
         if part == "**":
-            regex += ".+" if is_last else "(?:.+/)?"
-        else:
-            regex += _translate_name(part) + ("" if is_last else "/")
-    return rf"\A(?s:{regex})\Z"
-
-
-def _translate_name(part: str) -> str:
-    meant = re.sub(r"\*+|\?|\[[!^]?\]?[^\]]*\]|.", _translate_piece, part, flags=re.DOTALL)
-    return f"(?:{meant}|{re.escape(part)})" if "[" in part else meant
+            regex += "[^/].*" if is_last else "(?:.+/)?"
+            continue
+        meant = _PIECE.sub(_translate_piece, part)
+        if brackets_are_names and "[" in part:
+            meant = f"(?:{meant}|{re.escape(part)})"
+        regex += meant + ("" if is_last else "/")
+    return rf"(?s:{regex})\Z"
 
 
 def _translate_piece(piece: re.Match[str]) -> str:
@@ -71,7 +75,6 @@ def _translate_piece(piece: re.Match[str]) -> str:
         return "[^/]"
     if text.startswith("[") and len(text) > 2:
         negated = "^/" if text[1] in "!^" else ""
-        members = text[1:-1].lstrip("!^") if negated else text[1:-1]
-        members = re.sub(r"([\\\[\]&~|^])", r"\\\1", members)
-        return f"[{negated}{members}]"
-    return re.escape(text)
+        members = re.sub(r"\\(.)", r"\1", text[2 if negated else 1 : -1])
+        return f"(?!/)[{negated}" + re.sub(r"([\\\[\]&~|^])", r"\\\1", members) + "]"
+    return re.escape(text[1:] if len(text) == 2 else text)

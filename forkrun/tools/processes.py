@@ -25,6 +25,11 @@ class Process(msgspec.Struct, frozen=True):
     is_zombie: bool
 
 
+def can_be_listed() -> bool:
+    """Say whether there is a /proc that shows the processes of this namespace."""
+    return os.path.exists(f"{_PROC}/{os.getpid()}/stat")
+
+
 def children() -> frozenset[int]:
     """Give the process ids of the children that this process has now, zombies included."""
     if not _has_children():

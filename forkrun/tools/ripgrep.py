@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from base64 import b64decode
 from collections.abc import Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -116,7 +117,7 @@ class _Matches:
         lines = self._rest.split(b"\n")
         self._rest = lines.pop()
         for line in lines:
-            if line.startswith(b"{"):
+            with suppress(msgspec.MsgspecError):  # a word on stderr, in the same stream
                 self._take(msgspec.json.decode(line, type=_Line))
 
     def _take(self, line: _Line) -> None:
@@ -134,14 +135,16 @@ class _Matches:
         self._hits.add(path, match.line_number, text, at=at)
 
     def _is_in_virtual_environment(self, path: str) -> bool:
-        directory = path.rpartition("/")[0]
-        if directory == self._base.removesuffix("/"):
-            return False
-        if directory not in self._is_foreign:
-            self._is_foreign[directory] = self._exists(
-                f"{directory}/{VENV_MARK}"
-            ) or self._is_in_virtual_environment(directory)
-        return self._is_foreign[directory]
+        """Look at the directories of the path from the top, each of them once in all."""
+        is_foreign = False
+        end = path.find("/", len(self._base))
+        while end > 0 and not is_foreign:
+            directory = path[:end]
+            if directory not in self._is_foreign:
+                self._is_foreign[directory] = self._exists(f"{directory}/{VENV_MARK}")
+            is_foreign = self._is_foreign[directory]
+            end = path.find("/", end + 1)
+        return is_foreign
 
     def _exists(self, path: str) -> bool:
         try:

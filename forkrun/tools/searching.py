@@ -67,8 +67,8 @@ def grep(
     """Give the lines that match, and notes on what was left out."""
     if not call.pattern:
         raise ToolError("pattern must not be empty")
-    if "\0" in call.pattern:
-        raise ToolError("pattern contains a NUL character")
+    if "\0" in call.pattern or "\0" in (call.glob or ""):
+        raise ToolError("a pattern contains a NUL character")
     if _LINE_BREAK.search(call.pattern):
         raise ToolError("pattern must not contain a line break: lines are searched one by one")
     start = workspace.resolve(call.path or ".")
@@ -110,24 +110,26 @@ def _search(
         pattern = re.compile(call.pattern)
     except (re.error, RecursionError, OverflowError) as error:
         raise ToolError(f"pattern is not a valid regular expression: {error}") from None
+    literal = call.pattern if re.fullmatch(r"[\w -]+", call.pattern) else ""
     with Patience(limit_s=limit_s) as patience:
         for path in walk(workspace, start) if is_directory else [start]:
             patience.check()
-            for number, line in enumerate(_lines(workspace, path), start=1):
+            for number, line in enumerate(_lines(workspace, path, literal), start=1):
                 match = patience.search(pattern, line)
                 if match:
                     hits.add(path, number, line, at=match.start())
 
 
-def _lines(workspace: Workspace, path: str) -> list[str]:
-    """Give the lines of a file; none of one that is too large, binary, unreadable or no file."""
+def _lines(workspace: Workspace, path: str, literal: str) -> list[str]:
+    """Give the lines of a file, none where no line can match: it does not hold the literal text,
+    or is too large, binary, unreadable or no file."""
     try:
         if check_regular(workspace, path).st_size > MAX_FILE_BYTES:
             return []
         text = as_text(load(workspace, path))
     except (OSError, ToolError):
         return []
-    if is_binary(text):
+    if literal not in text.body or is_binary(text):
         return []
     return [line.removesuffix("\r") for line in text.body.removesuffix("\n").split("\n")]
 

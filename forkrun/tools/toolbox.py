@@ -36,6 +36,7 @@ Judge = Callable[[str, str], str | None]
 command); returns None to allow it, or the reason why not."""
 
 ALIVE_EVERY_S = 1.0
+_NOT_VALID = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _Input = TypeVar("_Input", bound=ToolInput)
 
 
@@ -237,20 +238,19 @@ def read_input(raw: bytes, kind: type[_Input], *, tool: str) -> _Input:
     """
     try:
         return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except _NOT_VALID as error:
         refusal = ToolError(f"input of {tool} is not valid: {error}; nothing was run")
     try:
-        loose = msgspec.json.decode(raw)
-        if not isinstance(loose, dict):
-            raise refusal
-        loose = {key: value for key, value in loose.items() if value is not None}
-        if "file_path" in kind.__struct_fields__ and "path" in loose:
-            loose.setdefault("file_path", loose["path"])
+        loose = msgspec.json.decode(raw, type=dict[str, object])
+    except _NOT_VALID:
+        raise refusal from None
+    loose = {key: value for key, value in loose.items() if value is not None}
+    if "file_path" in kind.__struct_fields__ and "path" in loose:
+        loose.setdefault("file_path", loose["path"])
+    try:
         return msgspec.convert(loose, type=kind)
     except msgspec.ValidationError as error:
         raise ToolError(f"input of {tool} is not valid: {error}; nothing was run") from None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise refusal from None
 
 
 def _explain(error: OSError, call: ToolCall) -> str:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import re
 import stat
 from collections.abc import Iterator
 
 import msgspec
 
+from forkrun.tools.ignoring import Rule, is_ignored, read_rules
 from forkrun.tools.paths import Workspace
 
 VENDORED = frozenset(
@@ -22,14 +22,6 @@ VENDORED = frozenset(
 IGNORE_FILES = (".gitignore", ".ignore", ".rgignore")  # a later one has the last word
 VENV_MARK = "pyvenv.cfg"
 _MOST_IGNORE_BYTES = 1024 * 1024
-
-
-class Rule(msgspec.Struct, frozen=True):
-    """One line of an ignore file: what it matches below the directory `base`, "" or "a/b/"."""
-
-    base: str
-    regex: re.Pattern[str]
-    ignores: bool
 
 
 def walk(workspace: Workspace, start: str) -> Iterator[str]:
@@ -50,14 +42,6 @@ def walk(workspace: Workspace, start: str) -> Iterator[str]:
             yield path
         else:
             pending.append(_list(workspace, path[:-1], listing.rules, is_start=False))
-
-
-def is_ignored(path: str, rules: tuple[Rule, ...]) -> bool:
-    """Say whether the last rule that matches ignores the path; a directory ends with "/"."""
-    for rule in reversed(rules):
-        if rule.regex.match(path[len(rule.base) :]):
-            return rule.ignores
-    return False
 
 
 class _Listing(msgspec.Struct, frozen=True):
@@ -114,23 +98,4 @@ def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rule, ...]:
         text = os.read(descriptor, _MOST_IGNORE_BYTES).decode("utf-8", "replace")
     finally:
         os.close(descriptor)
-    return _parse(text, base)
-
-
-def _parse(text: str, base: str) -> tuple[Rule, ...]:
-    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
-    if not lines:
-        return ()
-    from pathspec import GitIgnoreSpec  # a tenth of the whole start: only where it is needed
-
-    rules = []
-    for line in lines:
-        try:
-            patterns = GitIgnoreSpec.from_lines([line]).patterns
-        except ValueError:  # git passes over a line that it cannot read
-            continue
-        for pattern in patterns:
-            regex = getattr(pattern, "regex", None)
-            if regex is not None and pattern.include is not None:
-                rules.append(Rule(base, regex, pattern.include))
-    return tuple(rules)
+    return read_rules(text, base=base)

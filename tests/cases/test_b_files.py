@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from support_tools import box, drive, opened, searcher, ws  # noqa: F401
+from support_tools import drive, opened
 
 SJIS = "日\n".encode("shift_jis") + b"k=1\n"
 
@@ -91,9 +91,7 @@ def test_B07_empty_old_string(box, content, replace_all):
     """An empty old_string is an error, also on an empty file."""
     file = box.workspace / "f"
     file.write_bytes(content)
-    text = box.fails(
-        "edit_file", path="f", old_string="", new_string="X", replace_all=replace_all
-    )
+    text = box.fails("edit_file", path="f", old_string="", new_string="X", replace_all=replace_all)
     assert "old_string must not be empty" in text
     assert file.read_bytes() == content
 
@@ -297,7 +295,9 @@ def test_B22_brackets_in_path_names(searcher):
     assert found == ["app/i/page.tsx"]
 
 
-@pytest.mark.parametrize("pattern", ["[z-a]", "a/**/[z-a]*", "{" * 30, "[", "[]", "\\", "{a,b" * 50])
+@pytest.mark.parametrize(
+    "pattern", ["[z-a]", "a/**/[z-a]*", "{" * 30, "[", "[]", "\\", "{a,b" * 50]
+)
 def test_B22_invalid_pattern_is_no_crash(box, pattern):
     """A pattern that means nothing finds nothing or is an error result."""
     result = box("glob", pattern=pattern)

@@ -5,11 +5,10 @@ import pty
 import resource
 import signal
 import subprocess
-import sys
 import time
 
 import pytest
-from support_tools import PATH, box, drive, opened, pids_with, until, ws  # noqa: F401
+from support_tools import PATH, drive, opened, pids_with
 
 from forkrun.protocol import ToolLimits
 from forkrun.tools.environment import UNATTENDED
@@ -45,7 +44,9 @@ def test_C01_daemons(box, command):
 
 def test_C01_a_respawner_and_many_daemons(box):
     """What starts itself again and again is caught too."""
-    box.sh("printf '#!/bin/bash\\ntrap \"\" TERM\\nsetsid \"$0\" & sleep 0.01\\n' > again; chmod +x again")
+    box.sh(
+        'printf \'#!/bin/bash\\ntrap "" TERM\\nsetsid "$0" & sleep 0.01\\n\' > again; chmod +x again'
+    )
     box("bash", command="setsid ./again & echo hi")
     assert pids_with("again") == []
     box("bash", command="for i in $(seq 100); do setsid sleep 300.103 & done")
@@ -126,7 +127,7 @@ def test_C07_pager(box):
     box.sh(
         "git init -q -b main . && git config user.email a@b.c && git config user.name a &&"
         "git config core.pager 'less' && git config pager.log true &&"
-        "for i in $(seq 60); do echo $i > f; git add f; git commit -q -m \"number $i\"; done"
+        'for i in $(seq 60); do echo $i > f; git add f; git commit -q -m "number $i"; done'
     )
     started = time.monotonic()
     text = box.ok("bash", command="git log; git diff HEAD~1; echo $PAGER", timeout=20)
@@ -168,7 +169,9 @@ def test_C09_time_limit_kills_the_tree(box):
 
 def test_C09_deaf_and_stopped_processes(box):
     """Processes that ignore signals or are stopped end as well."""
-    command = "trap '' TERM INT HUP; sleep 300.106 & (kill -STOP $BASHPID) & while :; do sleep 0.1; done"
+    command = (
+        "trap '' TERM INT HUP; sleep 300.106 & (kill -STOP $BASHPID) & while :; do sleep 0.1; done"
+    )
     result = box("bash", command=command, timeout=0.5)
     assert result.is_error and "timed out" in result.text
     assert pids_with("300.106") == []
@@ -188,7 +191,9 @@ def test_C11_output_without_end(ws):
     assert result.text.startswith("first\ny\n") and " bytes dropped " in result.text
 
 
-@pytest.mark.parametrize("command", ["head -c 300M /dev/zero", "head -c 300M /dev/zero | tr '\\0' a"])
+@pytest.mark.parametrize(
+    "command", ["head -c 300M /dev/zero", "head -c 300M /dev/zero | tr '\\0' a"]
+)
 def test_C11_one_endless_line(box, command):
     """Output without a line end is bounded as well, and the bytes are counted."""
     text = box.ok("bash", command=command, timeout=60)
@@ -237,11 +242,14 @@ def test_C17_sigpipe_is_not_ignored(box):
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGUSR1})
     try:
         text = box.ok("bash", command="yes | head -1; echo ${PIPESTATUS[@]}", timeout=10)
-        status = box.ok("bash", command="grep -E 'Sig(Blk|Ign|Cgt)' /proc/self/status")
+        status = box.ok("bash", command="cat /proc/self/status")
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
     assert text == "y\n141 0"
-    assert [int(line.split()[1], 16) for line in status.split("\n")] == [0, 0, 0]
+    masks = dict(line.split(":\t") for line in status.split("\n") if line.startswith("Sig"))
+    of_the_libc = 0b11 << 31  # 32 and 33 are glibc's own and cannot be set from outside
+    for name in ("SigBlk", "SigIgn", "SigCgt"):
+        assert int(masks[name], 16) & ~of_the_libc == 0, name
 
 
 def test_C18_heredoc_at_the_end(box):
@@ -304,7 +312,10 @@ def test_C24_environment_is_what_was_given(ws, monkeypatch):
             "bash",
             command="env; printenv; python3 -c 'import os;print(dict(os.environ))'; cat /proc/self/environ",
         )
-        names = {line.partition("=")[0] for line in box.ok("bash", command="env -0 | tr '\\0' '\\n'").split("\n")}
+        names = {
+            line.partition("=")[0]
+            for line in box.ok("bash", command="env -0 | tr '\\0' '\\n'").split("\n")
+        }
     assert "canary" not in text and "GIVEN=yes" in text
     assert names <= {"PATH", "GIVEN", "PWD", "SHLVL", "_", "OLDPWD", *UNATTENDED}
 
@@ -315,20 +326,17 @@ def test_C24_descriptors_are_not_inherited(box):
     os.set_inheritable(reading, True)
     os.set_inheritable(writing, True)
     try:
-        text = box.ok("bash", command="cd /proc/$$/fd && echo *")
+        text = box.ok("bash", command="ls /proc/$$/fd; true")
     finally:
         os.close(reading)
         os.close(writing)
-    assert text in {"0 1 2", "0 1 2 255"}
+    assert text == "0\n1\n2"
 
 
 def test_C26_no_room_for_the_output(ws):
     """Output is kept in memory: a limit on files does not touch it."""
     before = ["bash", "-c", 'ulimit -f 1; "$@"', "sh"]
     env = {"PATH": PATH, "TMPDIR": "/nonexistent"}
-    script = "import sys\nsys.stdout.write('hello ' * 2000)"
-    calls = [("bash", {"command": f'python3 -c "{script}"'})]
-    # The answer of the driver itself does not fit either; it is put together outside.
     calls = [("bash", {"command": "for i in $(seq 2000); do echo hello; done | tail -1"})]
     [result] = drive(ws, calls, before=before, env=env)
     assert result == {"text": "hello", "is_error": False}
@@ -348,7 +356,9 @@ def test_C28_output_before_the_time_limit_is_kept(box):
     result = box("bash", command="echo step1; echo err1 >&2; sleep 60", timeout=0.5)
     assert result.is_error
     assert result.text.startswith("step1\nerr1\n[timed out after 0.5 s")
-    result = box("bash", command="python3 -c 'import time; print(\"early\"); time.sleep(60)'", timeout=1)
+    result = box(
+        "bash", command="python3 -c 'import time; print(\"early\"); time.sleep(60)'", timeout=1
+    )
     assert result.text.startswith("early\n[timed out")
 
 
@@ -384,9 +394,3 @@ def test_signs_of_life(ws):
         box.ok("bash", command="for i in $(seq 15); do echo $i; sleep 0.1; done")
         box.ok("bash", command="sleep 0.1")
     assert heard in (["t1"] * 2, ["t1"])
-
-
-def test_driver_is_the_same_python():
-    """The tests that need another process run this interpreter."""
-    assert os.access(sys.executable, os.X_OK)
-    until(lambda: True)
