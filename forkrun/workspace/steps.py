@@ -318,7 +318,7 @@ def _remove_directory(place: Place, path: bytes) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         return False
     return True

@@ -28,7 +28,18 @@ head -c 300000 /dev/urandom > blob; chmod 700 inner; mv moved-dir moved-to; chmo
 
 
 def fill(bench):
-    for name in ("edit", "gone", "script", "tree/a", "tree/b/c", "was-file", "was-dir/x", "moved-dir/f", "deep/a/b/c", "kept"):
+    for name in (
+        "edit",
+        "gone",
+        "script",
+        "tree/a",
+        "tree/b/c",
+        "was-file",
+        "was-dir/x",
+        "moved-dir/f",
+        "deep/a/b/c",
+        "kept",
+    ):
         bench.write(name, f"{name}\n")
     bench.write("inner/x")
     bench.write("readonly", "r\n")
@@ -70,7 +81,11 @@ def test_what_a_commit_does_not_touch_keeps_its_inode_and_times(bench):
     before = os.lstat(bench.workspace / "kept")
     bench.run(EVERYTHING)
     after = os.lstat(bench.workspace / "kept")
-    assert (before.st_ino, before.st_mtime_ns, before.st_ctime_ns) == (after.st_ino, after.st_mtime_ns, after.st_ctime_ns)
+    assert (before.st_ino, before.st_mtime_ns, before.st_ctime_ns) == (
+        after.st_ino,
+        after.st_mtime_ns,
+        after.st_ctime_ns,
+    )
     (bench.workspace / "shut/d").chmod(0o700)
 
 
@@ -95,7 +110,11 @@ def test_setuid_bits_do_not_come_out_of_a_view(bench):
 
 
 CONFLICTS = {
-    "changed": ("echo mine > f", lambda ws: (ws / "f").write_text("theirs, later\n"), ("f", "changed")),
+    "changed": (
+        "echo mine > f",
+        lambda ws: (ws / "f").write_text("theirs, later\n"),
+        ("f", "changed"),
+    ),
     "changed in place of a rename": (
         "echo mine > t; mv t f",
         lambda ws: (ws / "f").write_text("theirs, later\n"),
@@ -108,9 +127,17 @@ CONFLICTS = {
     ),
     "chmod": ("echo mine > f", lambda ws: (ws / "f").chmod(0o600), ("f", "changed")),
     "deleted": ("echo mine > f", lambda ws: (ws / "f").unlink(), ("f", "deleted")),
-    "deleted, and renamed over": ("echo mine > t; mv t f", lambda ws: (ws / "f").unlink(), ("f", "deleted")),
+    "deleted, and renamed over": (
+        "echo mine > t; mv t f",
+        lambda ws: (ws / "f").unlink(),
+        ("f", "deleted"),
+    ),
     "created": ("echo mine > n", lambda ws: (ws / "n").write_text("theirs\n"), ("n", "created")),
-    "changed, and ours deletes": ("rm f", lambda ws: (ws / "f").write_text("theirs\n"), ("f", "changed")),
+    "changed, and ours deletes": (
+        "rm f",
+        lambda ws: (ws / "f").write_text("theirs\n"),
+        ("f", "changed"),
+    ),
     "created in a directory that ours deletes": (
         "rm -r d",
         lambda ws: (ws / "d/n").write_text("theirs\n"),
@@ -121,7 +148,11 @@ CONFLICTS = {
         lambda ws: (ws / "d/x").write_text("theirs\n"),
         ("d/x", "changed"),
     ),
-    "directory deleted": ("echo mine > d/x", lambda ws: shutil.rmtree(ws / "d"), ("d/x", "deleted")),
+    "directory deleted": (
+        "echo mine > d/x",
+        lambda ws: shutil.rmtree(ws / "d"),
+        ("d/x", "deleted"),
+    ),
     "link changed": (
         "ln -sfn d l",
         lambda ws: ((ws / "l").unlink(), os.symlink("x", ws / "l")),
@@ -216,7 +247,9 @@ def test_siblings_that_touch_different_files_both_commit(bench):
     with bench.view() as one, bench.view() as other:
         work_in(one, "mkdir out; echo 1 > out/one")
         work_in(other, "mkdir out; echo 2 > out/other")
-        outcomes = [commit_changes(read_changes(view), state_dir=str(bench.state)) for view in (one, other)]
+        outcomes = [
+            commit_changes(read_changes(view), state_dir=str(bench.state)) for view in (one, other)
+        ]
     assert [each.is_committed for each in outcomes] == [True, True]
     assert sorted(os.listdir(bench.workspace / "out")) == ["one", "other"]
 
@@ -239,7 +272,10 @@ def test_a_failure_in_the_middle_leaves_the_tree_as_it_was(bench):
         pytest.skip("needs a mount that the parent sees")
     fill(bench)
     with bench.view() as view:
-        work_in(view, "rm -r tree; echo new > edit; rm gone; echo n > n; rm -r was-dir; echo x > was-dir")
+        work_in(
+            view,
+            "rm -r tree; echo new > edit; rm gone; echo n > n; rm -r was-dir; echo x > was-dir",
+        )
         chosen = select_changes(view, read_changes(view), may_write=lambda path: True)
         at = bench.workspace / "tree/b"
         before = picture(bench.workspace)
@@ -322,7 +358,10 @@ def test_a_lock_file_serves_where_a_directory_cannot_be_locked(tmp_path, monkeyp
     monkeypatch.setattr(fcntl, "flock", flock)
     fallback = str(tmp_path / "locks" / "one")
     with open_tree(str(tmp_path)) as tree, workspace_lock(tree.fd, fallback=fallback, timeout_s=1):
-        with pytest.raises(WorkspaceError), workspace_lock(tree.fd, fallback=fallback, timeout_s=0.01):
+        with (
+            pytest.raises(WorkspaceError),
+            workspace_lock(tree.fd, fallback=fallback, timeout_s=0.01),
+        ):
             pass
 
 
@@ -350,7 +389,9 @@ with socket.socket(socket.AF_UNIX) as out:
         listener.bind(at)
         listener.listen()
         done = subprocess.run(
-            [*unshare(), "bash", "-c", script, "-", view.workspace, view.upper, at], check=True, capture_output=True
+            [*unshare(), "bash", "-c", script, "-", view.workspace, view.upper, at],
+            check=True,
+            capture_output=True,
         )
         assert done.returncode == 0
         peer, _ = listener.accept()
