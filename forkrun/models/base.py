@@ -61,8 +61,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def parts(self) -> list[bytes]:
         """Give the body of a streaming request as the byte strings that make it up, in order."""
         head = b"".join(
-            msgspec.json.encode(name) + b":" + bytes(value) + b","
-            for name, value in self.params.items()
+            msgspec.json.encode(name) + b":" + bytes(value) + b"," for name, value in self.params.items()
         )
         parts = [b"{", head, b'"messages":[']
         for position, message in enumerate(self.messages):

@@ -258,7 +258,7 @@ def test_a_patch_of_git_itself_is_read(tmp_path):
 LINES = st.lists(st.sampled_from([b"a\n", b"b\n", b"\n", b"c\r\n", b"d"]), max_size=40)
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(old=LINES, new=LINES)
 def test_matches_are_equal_and_in_order(old, new):
     """Whatever the lines: every match is one, in order, and hunks turn the old into the new."""
@@ -270,7 +270,7 @@ def test_matches_are_equal_and_in_order(old, new):
     list(write_hunks(old, new))
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60, deadline=None, database=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_any_text_survives_the_way_through_a_patch(data, tmp_path_factory):
     """Text → patch → our reader gives the text again, whatever its line ends."""

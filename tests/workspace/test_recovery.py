@@ -14,7 +14,7 @@ from support_views import Bench, picture, require_overlay, work_in
 
 from forkrun.workspace import steps
 from forkrun.workspace.changes import read_changes
-from forkrun.workspace.commit import commit_changes, recover
+from forkrun.workspace.commit import commit_changes, interrupted, recover
 
 SCRIPT = """
 echo new > edit; rm gone; mkdir -p n/m; echo z > n/m/z; chmod 750 script; ln -sfn edit link; rm -r tree
@@ -248,6 +248,7 @@ def test_the_next_commit_recovers_first(bench):
             lambda: commit_changes(changes, state_dir=state_of(bench)), kill_at=3, calls=["rename"]
         )
         assert list(bench.state.rglob("committing"))
+        assert interrupted(str(bench.state)) == (str(bench.workspace),)
         outcome = commit_changes(read_changes(other), state_dir=state_of(bench))
     assert outcome.is_committed
     assert [(each.outcome, sorted(each.paths)) for each in outcome.recovered] == [

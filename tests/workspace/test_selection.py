@@ -89,7 +89,7 @@ def test_a_rule_that_names_configuration_allows_it(bench):
 
 def test_the_list_of_configuration_can_be_extended(bench):
     """A list of one's own takes the place of ours."""
-    outcome, chosen = bench.run("echo 1 > Makefile; echo 2 > .envrc", protected=("Makefile",))
+    outcome, _ = bench.run("echo 1 > Makefile; echo 2 > .envrc", protected=("Makefile",))
     assert outcome.is_committed
     assert os.listdir(bench.workspace) == [".envrc"]
 
@@ -171,7 +171,7 @@ def test_what_git_ignores_does_not_conflict(bench):
 def test_rules_that_the_child_writes_count_where_it_may_write_them(bench):
     """A scaffold with its own .gitignore does not commit what that ignores."""
     script = "echo node_modules/ > .gitignore; mkdir node_modules; echo 1 > node_modules/a"
-    outcome, chosen = bench.run(script)
+    bench.run(script)
     assert set(os.listdir(bench.workspace)) == {".gitignore"}
     _, chosen = bench.run(
         "echo > .gitignore; mkdir node_modules; echo 1 > node_modules/a",
