@@ -306,10 +306,7 @@ class _Reader:
 
     def _now(self, path: str, found: os.stat_result) -> os.stat_result | None:
         """Stat the workspace's own entry, unless it is known to have no such directory."""
-        if path.rpartition("/")[0] in self.absent:
-            now = None
-        else:
-            now = self.old.lstat(path)
+        now = None if path.rpartition("/")[0] in self.absent else self.old.lstat(path)
         if stat.S_ISDIR(found.st_mode) and (now is None or not stat.S_ISDIR(now.st_mode)):
             self.absent.add(path)
         return now

@@ -29,6 +29,7 @@ from forkrun.workspace.journal import (
     new_token,
     old_journals,
     workspace_key,
+    workspaces_of,
 )
 from forkrun.workspace.lock import workspace_lock
 from forkrun.workspace.records import Change, Changes, Node
@@ -86,6 +87,11 @@ def recover(
         return ()
     with _locked(workspace, state_dir, lock_timeout_s) as tree:
         return _recover(tree, workspace, state_dir)
+
+
+def interrupted(state_dir: str) -> tuple[str, ...]:
+    """Name the workspaces in which a commit was killed (or is under way at this moment)."""
+    return tuple(os.fsdecode(workspace) for workspace in workspaces_of(state_dir))
 
 
 def find_conflicts(tree: Tree, entries: Iterable[Change]) -> tuple[Conflict, ...]:
@@ -340,6 +346,7 @@ class _Planner:
             path=os.fsencode(change.path),
             backup=self._name(change.path),
             is_directory=before.type == "directory",
+            mode=before.mode,
             inode=old.st_ino,
             size=old.st_size,
             mtime_ns=old.st_mtime_ns,

@@ -13,6 +13,7 @@ The holder of the workspace's lock owns its journals: one that is found is one w
 from __future__ import annotations
 
 import contextlib
+import glob
 import hashlib
 import os
 import secrets
@@ -117,6 +118,15 @@ def old_journals(state_dir: str, workspace: bytes) -> Iterator[list[Journal]]:
         ]
 
 
+def workspaces_of(state_dir: str) -> list[bytes]:
+    """Name the workspaces that have journals."""
+    found = set()
+    for plan in glob.glob(os.path.join(glob.escape(state_dir), "journals", "*", "plan")):
+        with contextlib.suppress(OSError):
+            found.add(_read_plan(plan).workspace)
+    return sorted(found)
+
+
 def workspace_key(workspace: bytes) -> str:
     """Return a short name for a workspace, from its real path."""
     return hashlib.sha256(workspace).hexdigest()[:20]
@@ -143,8 +153,7 @@ def _find(state_dir: str, workspace: bytes) -> list[str]:
 
 def _open(directory: str, stack: contextlib.ExitStack) -> Journal | None:
     try:
-        with open(os.path.join(directory, "plan"), "rb") as file:
-            plan = msgspec.msgpack.decode(file.read(_MAX_PLAN_BYTES), type=Plan)
+        plan = _read_plan(os.path.join(directory, "plan"))
     except FileNotFoundError:
         # Killed before the plan was whole: nothing was done.
         parent, name = os.path.split(directory)
@@ -154,6 +163,11 @@ def _open(directory: str, stack: contextlib.ExitStack) -> Journal | None:
     journal = Journal(directory, plan)
     stack.callback(journal.tree.close)
     return journal
+
+
+def _read_plan(path: str) -> Plan:
+    with open(path, "rb") as file:
+        return msgspec.msgpack.decode(file.read(_MAX_PLAN_BYTES), type=Plan)
 
 
 def _write(directory: int, name: str, content: bytes) -> None:

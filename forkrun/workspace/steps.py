@@ -195,13 +195,22 @@ def _remove(place: Place, step: Step) -> None:
             raise Moved(step.path, "changed")
     else:
         _expect_old(there, step)
-    place.rename(step.path, step.backup)
+    try:
+        place.rename(step.path, step.backup)
+    except OSError as error:
+        # Overlayfs (the tree of a container) cannot rename what lies in a lower layer.
+        if error.errno != errno.EXDEV or not step.is_directory:
+            raise
+        _remove_directory(place, step.path)
     if step.is_directory:
         place.tree.forget()
 
 
 def _undo_remove(place: Place, step: Step) -> None:
     if place.lstat(step.backup) is None:
+        if step.is_directory and place.lstat(step.path) is None:
+            _make(place, step)
+            _mode(place, step)
         return
     if place.lstat(step.path) is None:
         place.rename(step.backup, step.path)
@@ -318,7 +327,7 @@ def _remove_directory(place: Place, path: bytes) -> bool:
     except FileNotFoundError:
         return True
     except OSError as error:
-        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+        if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR):
             raise
         return False
     return True

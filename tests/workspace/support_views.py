@@ -76,7 +76,11 @@ def picture(top: Path | str) -> dict[str, tuple[object, ...]]:
                 content = os.readlink(path)
             elif stat.S_ISREG(at.st_mode):
                 content = hashlib.sha256(Path(path).read_bytes()).hexdigest()
-            found[os.path.relpath(path, top)] = (stat.S_IFMT(at.st_mode), stat.S_IMODE(at.st_mode), content)
+            found[os.path.relpath(path, top)] = (
+                stat.S_IFMT(at.st_mode),
+                stat.S_IMODE(at.st_mode),
+                content,
+            )
     return found
 
 
@@ -93,7 +97,11 @@ class Bench:
     def view(self, **options):
         self.count += 1
         return open_view(
-            str(self.workspace), run_id=f"run-{self.count}", state_dir=str(self.state), form=self.form, **options
+            str(self.workspace),
+            run_id=f"run-{self.count}",
+            state_dir=str(self.state),
+            form=self.form,
+            **options,
         )
 
     def write(self, path: str, content: str | bytes = "x\n", mode: int = 0o644) -> Path:

@@ -26,7 +26,9 @@ def test_every_kind_of_change_is_named(bench):
     for name in ("edit", "gone", "chmod"):
         bench.write(name)
     os.symlink("edit", bench.workspace / "link")
-    found, _ = kinds(bench, "echo y > edit; rm gone; chmod 600 chmod; ln -sfn chmod link; echo n > new")
+    found, _ = kinds(
+        bench, "echo y > edit; rm gone; chmod 600 chmod; ln -sfn chmod link; echo n > new"
+    )
     assert found == [
         ("mode", "chmod"), ("modified", "edit"), ("deleted", "gone"), ("symlink", "link"), ("added", "new"),
     ]  # fmt: skip
@@ -87,20 +89,30 @@ python3 -c 'import socket; socket.socket(socket.AF_UNIX).bind("sock")'"""
 
 def test_names_that_are_not_utf8_survive(bench):
     """A name is bytes: invalid UTF-8, newlines, quotes and control characters are kept."""
-    found, _ = kinds(bench, r"""echo 1 > $'caf\xe9'; echo 2 > $'new\nline'; echo 3 > $'esc\e[31m"q\\'""")
-    assert sorted(path for _, path in found) == sorted(["caf\udce9", "new\nline", 'esc\x1b[31m"q\\'])
+    found, _ = kinds(
+        bench, r"""echo 1 > $'caf\xe9'; echo 2 > $'new\nline'; echo 3 > $'esc\e[31m"q\\'"""
+    )
+    assert sorted(path for _, path in found) == sorted(
+        ["caf\udce9", "new\nline", 'esc\x1b[31m"q\\']
+    )
 
 
 def test_closed_directories_are_read(bench):
     """A directory and a file of mode 000 are read, and their modes told."""
     _, changes = kinds(bench, "mkdir -p c/d; echo s > c/d/f; chmod 000 c/d/f c/d c")
-    assert [(each.path, each.after.mode) for each in changes.entries] == [("c", 0), ("c/d", 0), ("c/d/f", 0)]
+    assert [(each.path, each.after.mode) for each in changes.entries] == [
+        ("c", 0),
+        ("c/d", 0),
+        ("c/d/f", 0),
+    ]
 
 
 def test_thousands_of_levels_are_survived(bench):
     """A tree deeper than any path is read to the longest path, and wholly removed."""
     with bench.view() as view:
-        work_in(view, "python3 -c 'import os\nfor i in range(3000):\n os.mkdir(\"d\"); os.chdir(\"d\")'")
+        work_in(
+            view, 'python3 -c \'import os\nfor i in range(3000):\n os.mkdir("d"); os.chdir("d")\''
+        )
         changes = read_changes(view)
     assert len(changes.entries) == 2048
     assert [each.reason for each in changes.withheld] == ["the path is longer than 4095 bytes"]
@@ -120,7 +132,7 @@ def test_links_out_of_the_view_are_not_followed(bench, tmp_path):
     outside.mkdir()
     (outside / "f").write_text("keep")
     bench.write("d/f")
-    found, changes = kinds(bench, f"rm -r d; ln -s {outside} d; ln -s {outside}/f leaf")
+    found, _ = kinds(bench, f"rm -r d; ln -s {outside} d; ln -s {outside}/f leaf")
     assert found == [("deleted", "d"), ("symlink", "d"), ("deleted", "d/f"), ("symlink", "leaf")]
     assert picture(outside).keys() == {"f"}
 
@@ -135,7 +147,9 @@ def test_the_workspace_is_untouched_by_a_view(bench):
     kinds(bench, "echo y > a; rm -r d; rm l; echo n > n")
     after = [os.lstat(bench.workspace / name) for name in (".", "a", "d", "d/b", "l")]
     assert picture(bench.workspace) == before
-    assert [(one.st_mtime_ns, one.st_ino) for one in stats] == [(one.st_mtime_ns, one.st_ino) for one in after]
+    assert [(one.st_mtime_ns, one.st_ino) for one in stats] == [
+        (one.st_mtime_ns, one.st_ino) for one in after
+    ]
 
 
 def test_a_view_of_a_dead_owner_is_swept_and_a_live_one_kept(bench):
@@ -155,12 +169,17 @@ def test_a_workspace_that_contains_the_home_directory_is_refused(tmp_path, what)
     (home / "project").mkdir(parents=True)
     check_workspace(str(home / "project"), home=str(home))
     with pytest.raises(UsageError):
-        check_workspace({"/": "/", "home": str(home), "above": str(home.parent)}[what], home=str(home))
+        check_workspace(
+            {"/": "/", "home": str(home), "above": str(home.parent)}[what], home=str(home)
+        )
 
 
 def test_a_state_directory_in_the_workspace_is_refused(tmp_path):
     """A view of the workspace cannot lie in it."""
-    with pytest.raises(UsageError), open_view(str(tmp_path), run_id="r", state_dir=str(tmp_path / "s")):
+    with (
+        pytest.raises(UsageError),
+        open_view(str(tmp_path), run_id="r", state_dir=str(tmp_path / "s")),
+    ):
         pass
 
 

@@ -6,6 +6,7 @@ import fcntl
 import os
 import shutil
 import subprocess
+import sys
 import threading
 
 import pytest
@@ -28,7 +29,18 @@ head -c 300000 /dev/urandom > blob; chmod 700 inner; mv moved-dir moved-to; chmo
 
 
 def fill(bench):
-    for name in ("edit", "gone", "script", "tree/a", "tree/b/c", "was-file", "was-dir/x", "moved-dir/f", "deep/a/b/c", "kept"):
+    for name in (
+        "edit",
+        "gone",
+        "script",
+        "tree/a",
+        "tree/b/c",
+        "was-file",
+        "was-dir/x",
+        "moved-dir/f",
+        "deep/a/b/c",
+        "kept",
+    ):
         bench.write(name, f"{name}\n")
     bench.write("inner/x")
     bench.write("readonly", "r\n")
@@ -70,7 +82,11 @@ def test_what_a_commit_does_not_touch_keeps_its_inode_and_times(bench):
     before = os.lstat(bench.workspace / "kept")
     bench.run(EVERYTHING)
     after = os.lstat(bench.workspace / "kept")
-    assert (before.st_ino, before.st_mtime_ns, before.st_ctime_ns) == (after.st_ino, after.st_mtime_ns, after.st_ctime_ns)
+    assert (before.st_ino, before.st_mtime_ns, before.st_ctime_ns) == (
+        after.st_ino,
+        after.st_mtime_ns,
+        after.st_ctime_ns,
+    )
     (bench.workspace / "shut/d").chmod(0o700)
 
 
@@ -95,7 +111,11 @@ def test_setuid_bits_do_not_come_out_of_a_view(bench):
 
 
 CONFLICTS = {
-    "changed": ("echo mine > f", lambda ws: (ws / "f").write_text("theirs, later\n"), ("f", "changed")),
+    "changed": (
+        "echo mine > f",
+        lambda ws: (ws / "f").write_text("theirs, later\n"),
+        ("f", "changed"),
+    ),
     "changed in place of a rename": (
         "echo mine > t; mv t f",
         lambda ws: (ws / "f").write_text("theirs, later\n"),
@@ -108,9 +128,17 @@ CONFLICTS = {
     ),
     "chmod": ("echo mine > f", lambda ws: (ws / "f").chmod(0o600), ("f", "changed")),
     "deleted": ("echo mine > f", lambda ws: (ws / "f").unlink(), ("f", "deleted")),
-    "deleted, and renamed over": ("echo mine > t; mv t f", lambda ws: (ws / "f").unlink(), ("f", "deleted")),
+    "deleted, and renamed over": (
+        "echo mine > t; mv t f",
+        lambda ws: (ws / "f").unlink(),
+        ("f", "deleted"),
+    ),
     "created": ("echo mine > n", lambda ws: (ws / "n").write_text("theirs\n"), ("n", "created")),
-    "changed, and ours deletes": ("rm f", lambda ws: (ws / "f").write_text("theirs\n"), ("f", "changed")),
+    "changed, and ours deletes": (
+        "rm f",
+        lambda ws: (ws / "f").write_text("theirs\n"),
+        ("f", "changed"),
+    ),
     "created in a directory that ours deletes": (
         "rm -r d",
         lambda ws: (ws / "d/n").write_text("theirs\n"),
@@ -121,7 +149,11 @@ CONFLICTS = {
         lambda ws: (ws / "d/x").write_text("theirs\n"),
         ("d/x", "changed"),
     ),
-    "directory deleted": ("echo mine > d/x", lambda ws: shutil.rmtree(ws / "d"), ("d/x", "deleted")),
+    "directory deleted": (
+        "echo mine > d/x",
+        lambda ws: shutil.rmtree(ws / "d"),
+        ("d/x", "deleted"),
+    ),
     "link changed": (
         "ln -sfn d l",
         lambda ws: ((ws / "l").unlink(), os.symlink("x", ws / "l")),
@@ -216,7 +248,9 @@ def test_siblings_that_touch_different_files_both_commit(bench):
     with bench.view() as one, bench.view() as other:
         work_in(one, "mkdir out; echo 1 > out/one")
         work_in(other, "mkdir out; echo 2 > out/other")
-        outcomes = [commit_changes(read_changes(view), state_dir=str(bench.state)) for view in (one, other)]
+        outcomes = [
+            commit_changes(read_changes(view), state_dir=str(bench.state)) for view in (one, other)
+        ]
     assert [each.is_committed for each in outcomes] == [True, True]
     assert sorted(os.listdir(bench.workspace / "out")) == ["one", "other"]
 
@@ -239,7 +273,10 @@ def test_a_failure_in_the_middle_leaves_the_tree_as_it_was(bench):
         pytest.skip("needs a mount that the parent sees")
     fill(bench)
     with bench.view() as view:
-        work_in(view, "rm -r tree; echo new > edit; rm gone; echo n > n; rm -r was-dir; echo x > was-dir")
+        work_in(
+            view,
+            "rm -r tree; echo new > edit; rm gone; echo n > n; rm -r was-dir; echo x > was-dir",
+        )
         chosen = select_changes(view, read_changes(view), may_write=lambda path: True)
         at = bench.workspace / "tree/b"
         before = picture(bench.workspace)
@@ -252,14 +289,13 @@ def test_a_failure_in_the_middle_leaves_the_tree_as_it_was(bench):
     assert picture(bench.workspace) == before
 
 
-def test_a_file_that_is_a_mount_point_is_written_in_place(bench, tmp_path):
+def test_a_file_that_is_a_mount_point_is_written_in_place(bench):
     """A single file that is bind-mounted cannot be renamed over: its content is replaced."""
     if os.geteuid() != 0:
         pytest.skip("needs a mount that the parent sees")
     at = bench.write("f", "old\n")
     inode = at.stat().st_ino
-    (tmp_path / "other").write_text("mounted\n")
-    with bench.view(**({} if bench.form == "overlay" else {})) as view:
+    with bench.view() as view:
         work_in(view, "echo new content > f; echo n > n")
         changes = read_changes(view)
         subprocess.run(["mount", "--bind", at, at], check=True)
@@ -322,8 +358,9 @@ def test_a_lock_file_serves_where_a_directory_cannot_be_locked(tmp_path, monkeyp
     monkeypatch.setattr(fcntl, "flock", flock)
     fallback = str(tmp_path / "locks" / "one")
     with open_tree(str(tmp_path)) as tree, workspace_lock(tree.fd, fallback=fallback, timeout_s=1):
-        with pytest.raises(WorkspaceError), workspace_lock(tree.fd, fallback=fallback, timeout_s=0.01):
-            pass
+        second = workspace_lock(tree.fd, fallback=fallback, timeout_s=0.01)
+        with pytest.raises(WorkspaceError):
+            second.__enter__()
 
 
 def test_a_view_on_a_tmpfs_is_read_by_its_descriptor(bench):
@@ -350,7 +387,9 @@ with socket.socket(socket.AF_UNIX) as out:
         listener.bind(at)
         listener.listen()
         done = subprocess.run(
-            [*unshare(), "bash", "-c", script, "-", view.workspace, view.upper, at], check=True, capture_output=True
+            [*unshare(), "bash", "-c", script, "-", view.workspace, view.upper, at],
+            check=True,
+            capture_output=True,
         )
         assert done.returncode == 0
         peer, _ = listener.accept()
@@ -363,3 +402,116 @@ with socket.socket(socket.AF_UNIX) as out:
     assert outcome.is_committed
     assert picture(bench.workspace).keys() == {"f", "n"}
     assert (bench.workspace / "f").read_text() == "new\n"
+
+
+INSIDE = """
+import os, sys
+sys.path.insert(0, sys.argv[2])
+from pathlib import Path
+from support_views import Bench, picture, work_in
+from forkrun.errors import WorkspaceError
+from forkrun.workspace import commit, steps
+from forkrun.workspace.changes import read_changes
+from forkrun.workspace.commit import commit_changes
+bench = Bench.__new__(Bench)
+bench.workspace, bench.state, bench.form, bench.count = Path(sys.argv[1]), Path(sys.argv[3]), "copy", 0
+real, before = steps.do_step, picture(bench.workspace)
+def late(place, step):
+    if step.act == "mode":
+        raise steps.Moved(step.path, "changed")
+    real(place, step)
+for do_step, is_committed in ((late, False), (real, True)):
+    commit.do_step = do_step
+    with bench.view() as view:
+        work_in(view, sys.argv[4])
+        outcome = commit_changes(read_changes(view), state_dir=sys.argv[3])
+    assert outcome.is_committed is is_committed, outcome
+    assert (picture(bench.workspace) == before) is not is_committed
+assert bench.residue() == []
+print(sorted(picture(bench.workspace)))
+"""
+
+
+def test_a_commit_into_an_overlay_itself(bench, tmp_path):
+    """In a container the workspace lies on an overlay, whose lower directories cannot be renamed."""
+    if bench.form == "copy":
+        pytest.skip("is about an overlay")
+    fill(bench)
+    script = "set -e; rm -r tree was-dir; echo f > was-dir; echo n > edit; mkdir -p n/m; echo 1 > n/m/x; chmod 700 inner; rm gone"
+    mount = f"""
+set -e
+mount -t overlay overlay -o "lowerdir=$1,upperdir={tmp_path}/up,workdir={tmp_path}/wo,userxattr" "$1"
+exec "{sys.executable}" -W error -c "$2" "$1" "{os.path.dirname(__file__)}" "{tmp_path}/inner-state" "$3"
+"""
+    (tmp_path / "up").mkdir()
+    (tmp_path / "wo").mkdir()
+    done = subprocess.run(
+        [*unshare(), "bash", "-c", mount, "-", bench.workspace, INSIDE, script],
+        capture_output=True, check=False, env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    (tmp_path / "wo/work").chmod(0o700)
+    assert done.returncode == 0, done.stderr[-1500:].decode()
+    assert "'n/m/x'" in done.stdout.decode()
+    assert "'tree'" not in done.stdout.decode()
+
+
+def test_a_full_disk_leaves_the_tree_as_it_was(bench):
+    """New contents are ready before anything is replaced: where they do not fit, nothing is."""
+    if os.geteuid() != 0:
+        pytest.skip("needs a small filesystem that the parent sees")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", bench.workspace], check=True)
+    try:
+        bench.write("f", "old\n")
+        before = picture(bench.workspace)
+        with pytest.raises(WorkspaceError, match="No space left"):
+            bench.run("echo new > f; rm -f g; head -c 3000000 /dev/zero | tr '\\\\0' x > big")
+        assert picture(bench.workspace) == before
+        assert bench.run("echo new > f")[0].is_committed
+    finally:
+        subprocess.run(["umount", bench.workspace], check=True)
+
+
+def test_a_file_in_a_closed_directory_is_written_in_place(bench):
+    """Where the directory may not be written, but the file may, its content is replaced."""
+    at = bench.write("d/f", "old\n", mode=0o640)
+    inode = at.stat().st_ino
+    if os.geteuid() == 0:
+        pytest.skip("root may write every directory")
+    at.parent.chmod(0o555)
+    outcome, _ = bench.run("echo newer > d/f; echo n > n")
+    assert outcome.is_committed
+    assert (at.read_text(), at.stat().st_ino, at.stat().st_mode & 0o777) == (
+        "newer\n",
+        inode,
+        0o640,
+    )
+    with pytest.raises(WorkspaceError):
+        bench.run("chmod 755 d; echo n > d/n; chmod 555 d; echo again > d/f")
+    assert at.read_text() == "newer\n"
+    at.parent.chmod(0o755)
+
+
+def test_a_deletion_is_seen_by_the_index_of_git_beyond_the_names_that_are_listed(bench):
+    """In a tree too large to be listed, a tracked file that somebody deleted is still a conflict."""
+    for number in range(2100):
+        bench.write(f"many/{number}", "")
+    bench.write("z/tracked", "old\n")
+    subprocess.run(["git", "init", "-q"], cwd=bench.workspace, check=True)
+    subprocess.run(["git", "add", "z"], cwd=bench.workspace, check=True)
+
+    def meanwhile():
+        (bench.workspace / "z/tracked").unlink()
+        subprocess.run(["git", "add", "-A", "z"], cwd=bench.workspace, check=True)
+
+    outcome, _ = bench.run("echo mine > t; mv t z/tracked", meanwhile=meanwhile)
+    assert [(each.path, each.did) for each in outcome.conflicts] == [("z/tracked", "deleted")]
+
+
+def test_a_rename_in_a_large_tree_is_told_from_a_deletion(bench):
+    """Beyond the names that are listed: renamed by us is no conflict, deleted by them is one."""
+    for number in range(2100):
+        bench.write(f"many/{number}", "")
+    bench.write("z/a", "a\n")
+    assert bench.run("mv z/a z/b")[0].is_committed
+    outcome, _ = bench.run("echo mine > z/b", meanwhile=(bench.workspace / "z/b").unlink)
+    assert [(each.path, each.did) for each in outcome.conflicts] == [("z/b", "deleted")]

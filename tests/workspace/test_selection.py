@@ -27,7 +27,15 @@ def test_only_what_the_rules_allow_is_committed(bench):
         may_write=lambda path: fnmatch.fnmatch(path, "src/*.*") or path in ("src/a", "src/n/m/x"),
     )
     assert outcome.is_committed
-    assert set(picture(bench.workspace)) == {"src", "src/a", "src/n", "src/n/m", "src/n/m/x", "doc", "doc/b"}
+    assert set(picture(bench.workspace)) == {
+        "src",
+        "src/a",
+        "src/n",
+        "src/n/m",
+        "src/n/m/x",
+        "doc",
+        "doc/b",
+    }
     assert withheld(chosen) == {
         "doc/": "no rule allows writing it",
         "doc/b": "no rule allows writing it",
@@ -81,7 +89,7 @@ def test_a_rule_that_names_configuration_allows_it(bench):
 
 def test_the_list_of_configuration_can_be_extended(bench):
     """A list of one's own takes the place of ours."""
-    outcome, chosen = bench.run("echo 1 > Makefile; echo 2 > .envrc", protected=("Makefile",))
+    outcome, _ = bench.run("echo 1 > Makefile; echo 2 > .envrc", protected=("Makefile",))
     assert outcome.is_committed
     assert os.listdir(bench.workspace) == [".envrc"]
 
@@ -116,10 +124,26 @@ def test_what_git_ignores_is_counted_and_left_out(bench):
     subprocess.run(["git", "add", "-f", "tracked.log"], cwd=bench.workspace, check=True)
     outcome, chosen = bench.run(IGNORED)
     assert outcome.is_committed
-    assert set(withheld(chosen)) == {"build/", "a.log", "node_modules/", "sub/only", "pycache/c.log", "normal"}
+    assert set(withheld(chosen)) == {
+        "build/",
+        "a.log",
+        "node_modules/",
+        "sub/only",
+        "pycache/c.log",
+        "normal",
+    }
     assert chosen.ignored == 10
     found = {path for path in picture(bench.workspace) if not path.startswith(".git/")}
-    assert found == {".git", ".gitignore", "sub", "sub/.gitignore", "sub/b.log", "keep", "keep/keep.log", "tracked.log"}
+    assert found == {
+        ".git",
+        ".gitignore",
+        "sub",
+        "sub/.gitignore",
+        "sub/b.log",
+        "keep",
+        "keep/keep.log",
+        "tracked.log",
+    }
     assert (bench.workspace / "tracked.log").read_text() == "t\n"
 
 
@@ -137,7 +161,8 @@ def test_what_git_ignores_does_not_conflict(bench):
     bench.write(".gitignore", "*.log\n")
     bench.write("a.log", "old\n")
     outcome, _ = bench.run(
-        "echo mine > a.log; echo n > n", meanwhile=lambda: (bench.workspace / "a.log").write_text("theirs\n")
+        "echo mine > a.log; echo n > n",
+        meanwhile=lambda: (bench.workspace / "a.log").write_text("theirs\n"),
     )
     assert outcome.is_committed
     assert (bench.workspace / "a.log").read_text() == "theirs\n"
@@ -146,21 +171,39 @@ def test_what_git_ignores_does_not_conflict(bench):
 def test_rules_that_the_child_writes_count_where_it_may_write_them(bench):
     """A scaffold with its own .gitignore does not commit what that ignores."""
     script = "echo node_modules/ > .gitignore; mkdir node_modules; echo 1 > node_modules/a"
-    outcome, chosen = bench.run(script)
+    bench.run(script)
     assert set(os.listdir(bench.workspace)) == {".gitignore"}
-    _, chosen = bench.run("echo > .gitignore; mkdir node_modules; echo 1 > node_modules/a", may_write=lambda p: p != ".gitignore")
+    _, chosen = bench.run(
+        "echo > .gitignore; mkdir node_modules; echo 1 > node_modules/a",
+        may_write=lambda p: p != ".gitignore",
+    )
     assert set(withheld(chosen)) == {".gitignore", "node_modules/"}
 
 
 def test_ignored_agrees_with_git(bench):
     """The verdicts on a few hundred paths are git's own."""
-    rules = ["*.o", "/top", "dir/", "a/**/z", "!important.o", "sp ace", "[ab]?c", "**/deep/x", "\\#odd", "q/*", "!q/keep"]
+    rules = [
+        "*.o",
+        "/top",
+        "dir/",
+        "a/**/z",
+        "!important.o",
+        "sp ace",
+        "[ab]?c",
+        "**/deep/x",
+        "\\#odd",
+        "q/*",
+        "!q/keep",
+    ]
     bench.write(".gitignore", "\n".join(rules) + "\n")
     subprocess.run(["git", "init", "-q"], cwd=bench.workspace, check=True)
     names = ["m.o", "top", "important.o", "sp ace", "abc", "x", "#odd", "keep", "z", "plain"]
     directories = ["", "dir", "sub/dir", "a", "a/b/c", "deep", "s/deep", "q", "r/keep"]
     paths = [os.path.join(directory, name) for directory in directories for name in names]
-    script = "".join(f"mkdir -p './{os.path.dirname(p) or '.'}'; [ -e './{p}' ] || echo 1 > './{p}'\n" for p in paths)
+    script = "".join(
+        f"mkdir -p './{os.path.dirname(p) or '.'}'; [ -e './{p}' ] || echo 1 > './{p}'\n"
+        for p in paths
+    )
     with bench.view() as view:
         work_in(view, script)
         changes = read_changes(view)
@@ -190,7 +233,9 @@ def test_the_index_of_git_is_read(tmp_path, version):
         subprocess.run(["git", "add", "-N", "later"], cwd=tmp_path, check=True)
         names.append("later")
     else:
-        subprocess.run(["git", "update-index", f"--index-version={version}"], cwd=tmp_path, check=True)
+        subprocess.run(
+            ["git", "update-index", f"--index-version={version}"], cwd=tmp_path, check=True
+        )
     assert parse_index((tmp_path / ".git/index").read_bytes()) == set(names)
     repository = find_repository(str(tmp_path / "dir"))
     assert repository.prefix == "dir/"
