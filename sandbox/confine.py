@@ -20,7 +20,7 @@ _AF_INET, _SOCK_DGRAM_CLOEXEC = 2, 2 | os.O_CLOEXEC
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 # Process ids below this are not handed out again once they have run out: pid.c, RESERVED_PIDS.
 _RESERVED_PIDS = 300
-_PID_MAX_IS_PER_NAMESPACE = (6, 14)
+PID_MAX_IS_PER_NAMESPACE = (6, 14)
 
 READABLE_SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu"),
@@ -59,13 +59,20 @@ def identity_of(workspace: str) -> Identity:
 
 def own_paths() -> tuple[str, ...]:
     """Give what this interpreter needs to go on: its installation and the packages it has loaded."""
-    found = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
+    prefixes = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
+    found = {path for path in prefixes if os.path.isabs(path) and path != "/"}
     for name, module in tuple(sys.modules.items()):
         if "." in name or name == "__main__":
             continue
         where = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
-        found.update(path for path in where if isinstance(path, str) and os.path.isabs(path))
-    return tuple(path for path in found if os.path.isabs(path) and path != "/")
+        for path in where:
+            if isinstance(path, str) and os.path.isabs(path) and not _is_below(path, prefixes):
+                found.add(path)
+    return tuple(sorted(found))
+
+
+def _is_below(path: str, prefixes: set[str]) -> bool:
+    return any(path.startswith(prefix + "/") for prefix in prefixes)
 
 
 def become(identity: Identity) -> None:
@@ -97,7 +104,7 @@ def cap_process_ids(proc: int, limits: Limits) -> bool:
 
     Before, the setting is the whole system's and must not be touched.
     """
-    if limits.processes is None or _kernel_version() < _PID_MAX_IS_PER_NAMESPACE:
+    if limits.processes is None or kernel_version() < PID_MAX_IS_PER_NAMESPACE:
         return False
     try:
         file = os.open("sys/kernel/pid_max", os.O_WRONLY, dir_fd=proc)
@@ -112,7 +119,8 @@ def cap_process_ids(proc: int, limits: Limits) -> bool:
     return True
 
 
-def _kernel_version() -> tuple[int, int]:
+def kernel_version() -> tuple[int, int]:
+    """Give major and minor version of the running kernel."""
     major, minor = os.uname().release.split(".")[:2]
     return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
 
