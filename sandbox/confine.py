@@ -57,22 +57,53 @@ def identity_of(workspace: str) -> Identity:
     return Identity(found.st_uid, found.st_gid)
 
 
-def own_paths() -> tuple[str, ...]:
-    """Give what this interpreter needs to go on: its installation and the packages it has loaded."""
+def own_paths(*, is_in_foreign_root: bool = False) -> tuple[str, ...]:
+    """Give what this interpreter needs to go on: its installation and the packages it has loaded.
+
+    In a root that is not the host's, the standard library alone instead of the whole installation.
+    """
+    library = os.path.dirname(os.path.abspath(os.__file__))
     prefixes = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
-    found = {path for path in prefixes if os.path.isabs(path) and path != "/"}
+    found = {library} if is_in_foreign_root else {p for p in prefixes if p not in ("", "/")}
+    covering = {library} if is_in_foreign_root else prefixes
     for name, module in tuple(sys.modules.items()):
         if "." in name or name == "__main__":
             continue
         where = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
         for path in where:
-            if isinstance(path, str) and os.path.isabs(path) and not _is_below(path, prefixes):
+            if isinstance(path, str) and os.path.isabs(path) and not _is_below(path, covering):
                 found.add(path)
     return tuple(sorted(found))
 
 
-def _is_below(path: str, prefixes: set[str]) -> bool:
-    return any(path.startswith(prefix + "/") for prefix in prefixes)
+def _is_below(path: str, directories: set[str]) -> bool:
+    return any(path.startswith(directory.rstrip("/") + "/") for directory in directories)
+
+
+def place_in_foreign_root(number: int) -> str:
+    """Give where the `number`-th of our own paths appears in a root that is not the host's.
+
+    Not at its real place: that would hide the programs that the root has there itself.
+    """
+    return f"/run/forkrun/{number}"
+
+
+def relocate_imports(own: tuple[str, ...]) -> None:
+    """Look for modules that are not loaded yet where a foreign root has our paths."""
+    places = {path: place_in_foreign_root(number) for number, path in enumerate(own)}
+
+    def moved(path: str) -> str:
+        for old, new in places.items():
+            if path == old or path.startswith(old + "/"):
+                return new + path[len(old) :]
+        return path
+
+    sys.path[:] = [moved(path) for path in sys.path]
+    sys.path_importer_cache.clear()
+    for module in tuple(sys.modules.values()):
+        path = getattr(module, "__path__", None)
+        if isinstance(path, list):
+            path[:] = [moved(entry) for entry in path]
 
 
 def become(identity: Identity) -> None:

@@ -125,7 +125,7 @@ def _enter_full(
     plan = _Plan(
         spec=spec,
         identity=identity,
-        own=confine.own_paths(),
+        own=confine.own_paths(is_in_foreign_root=spec.root is not None),
         keep_fds=keep_fds,
         watched=(parent, os.pidfd_open(os.getpid())),
         status=status_write,
@@ -252,6 +252,8 @@ def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
     told = os.read(go, 1)
     if not told:
         os._exit(137)
+    if spec.root is not None:
+        confine.relocate_imports(plan.own)
     confine.become(plan.identity)
     os.chdir(spec.workspace)
     missing: list[Missing] = []
@@ -271,6 +273,7 @@ def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
 
 def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Report:
     """Confine without namespaces of our own, behind a guardian that ends all descendants."""
+    missing = _unavailable(spec)
     identity = confine.identity_of(spec.workspace)
     me = os.pidfd_open(os.getpid())
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -280,14 +283,16 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         guard.guard_descendants(worker, watched=(parent,))
     guard.reset_signals()
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    ready, _, _ = select.select((me,), (), (), 0)
-    if ready:
-        os._exit(137)
     os.setsid()
+    if os.geteuid() == 0 and identity.uid != 0:
+        os.setgroups(())
+    confine.become(identity)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+    _end_with((me, parent))
     os.chdir(spec.workspace)
-    missing: list[Missing] = []
-    enforced = confine.give_up(
+    enforced = ["user", "mount", "pid", "ipc", "uts", "cgroup"] if spec.tier == "bwrap" else []
+    enforced += ["net"] if spec.tier == "bwrap" and spec.network != "host" else []
+    enforced += confine.give_up(
         spec,
         identity=identity,
         call_filter=confine.call_filter(spec, identity),
@@ -297,3 +302,20 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
     )
     try_forbidden(spec)
     return Report(tier=spec.tier, enforced=tuple(enforced), missing=tuple(missing))
+
+
+def _unavailable(spec: Spec) -> list[Missing]:
+    """Name what a lesser tier cannot do; refuse what it must not leave undone."""
+    if spec.root is not None or spec.workspace_mode == "overlay":
+        raise SandboxFault("mount", f"neither overlay nor another root in tier {spec.tier}")
+    if spec.tier == "bwrap":
+        return []
+    missing = [
+        Missing(layer=name, reason=f"tier {spec.tier} has no namespaces")
+        for name in ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
+    ]
+    if spec.network == "loopback" and spec.tier == "lsm":
+        missing.append(Missing(layer="loopback", reason="no network of its own: there is none"))
+    if spec.masked:
+        missing.append(Missing(layer="masked", reason="hiding files needs a view of its own"))
+    return missing

@@ -19,6 +19,7 @@ import os
 import stat
 
 from . import kernel
+from .confine import place_in_foreign_root
 from .fault import SandboxFault
 from .spec import Limits, Spec
 
@@ -96,9 +97,7 @@ def enter_view(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_so
         view.mount_private("/tmp", mode="1777", size=spec.limits.tmp_bytes)
         view.link("/var/tmp", "/tmp")
         view.mount_private(spec.home, mode="700", size=spec.limits.tmp_bytes)
-        for path in sorted({*own, *spec.readable}, key=_depth):
-            _refuse_own(path)
-            view.show(path)
+        _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
         for path in sorted(spec.writable, key=_depth):
             _refuse_own(path)
@@ -113,6 +112,20 @@ def enter_view(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_so
         raise SandboxFault(
             "mount", f"{refusal.filename}: {refusal.strerror}", errno=refusal.errno
         ) from refusal
+
+
+def _show_readable(view: _View, spec: Spec, own: tuple[str, ...]) -> None:
+    """Show what may be read; in a foreign root our own paths elsewhere, not over the root's."""
+    shown = set(spec.readable)
+    if spec.root is None:
+        shown.update(own)
+    else:
+        for number, path in enumerate(own):
+            place = place_in_foreign_root(number)
+            view.bind(os.path.realpath(path), place, attributes=_LOCKED)
+    for path in sorted(shown, key=_depth):
+        _refuse_own(path)
+        view.show(path)
 
 
 def _depth(path: str) -> tuple[int, str]:
@@ -140,7 +153,17 @@ def _new_root(spec: Spec) -> int:
     for descriptor in (lower, upper, work, root):
         os.close(descriptor)
     _attach_aside(union)
+    _require_shell(union, spec.root)
     return union
+
+
+def _require_shell(root: int, name: str) -> None:
+    try:
+        resolve = kernel.RESOLVE_IN_ROOT
+        shell = kernel.open_resolved("bin/sh", at=root, resolve=resolve)
+    except OSError as refusal:
+        raise SandboxFault("root", f"no usable /bin/sh in it: {name}") from refusal
+    os.close(shell)
 
 
 def _attach_aside(tree: int) -> None:
@@ -398,8 +421,10 @@ class _View:
     def write(self, path: str, text: str) -> None:
         """Make a small file that everybody may read."""
         directory = self._directory(os.path.dirname(path))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.basename(path), dir_fd=directory)
             file = os.open(os.path.basename(path), flags, 0o644, dir_fd=directory)
         finally:
             os.close(directory)
