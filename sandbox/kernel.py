@@ -22,6 +22,7 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW = 0x100
 AT_RECURSIVE = 0x8000
 AT_EMPTY_PATH = 0x1000
 OPEN_TREE_CLONE = 1
@@ -99,8 +100,12 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def clone_tree(path: str | bytes, *, at: int = AT_FDCWD, recursive: bool = True) -> int:
-    """Copy the mounts at `path` to a detached tree and give its descriptor; open_tree(2)."""
-    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (AT_RECURSIVE if recursive else 0)
+    """Copy the mounts at `path` to a detached tree and give its descriptor; open_tree(2).
+
+    A path that ends in a symbolic link is refused.
+    """
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW
+    flags |= AT_RECURSIVE if recursive else 0
     if not path:
         flags |= AT_EMPTY_PATH
     return call("open_tree", at, os.fsencode(path), flags)
