@@ -8,7 +8,7 @@ import resource
 import signal
 import struct
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import kernel, landlock, seccomp
 from .fault import SandboxFault
@@ -34,8 +34,7 @@ READABLE_SYSTEM = (
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The user and group that the worker is, inside and outside alike."""
 
     uid: int
@@ -65,19 +64,15 @@ def own_paths(*, is_in_foreign_root: bool = False) -> tuple[str, ...]:
     library = os.path.dirname(os.path.abspath(os.__file__))
     prefixes = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
     found = {library} if is_in_foreign_root else {p for p in prefixes if p not in ("", "/")}
-    covering = {library} if is_in_foreign_root else prefixes
+    below = tuple(path.rstrip("/") + "/" for path in found)
     for name, module in tuple(sys.modules.items()):
         if "." in name or name == "__main__":
             continue
         where = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
         for path in where:
-            if isinstance(path, str) and os.path.isabs(path) and not _is_below(path, covering):
+            if isinstance(path, str) and path.startswith("/") and not path.startswith(below):
                 found.add(path)
     return tuple(sorted(found))
-
-
-def _is_below(path: str, directories: set[str]) -> bool:
-    return any(path.startswith(directory.rstrip("/") + "/") for directory in directories)
 
 
 def place_in_foreign_root(number: int) -> str:
@@ -210,6 +205,7 @@ def give_up(
     if spec.tier == "none" and not spec.best_effort:
         kernel.close_all_but((0, 1, 2, *keep_fds))
         return enforced
+    kernel.drop_bounding_set()
     kernel.drop_capabilities()
     if os.geteuid() == 0 and identity.uid != 0:
         raise SandboxFault("user", "still root")

@@ -20,11 +20,12 @@ worth nothing over the mounts. The order is fixed by what each step still needs:
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import confine, guard, kernel
 from .canary import try_forbidden
@@ -65,6 +66,8 @@ def enter(
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
+    # What exists now is never collected: children do not copy pages to count references in them.
+    gc.freeze()
     parent = _watch_parent() if parent_pidfd is None else parent_pidfd
     sys.stdout.flush()
     sys.stderr.flush()
@@ -94,8 +97,7 @@ def _watch_parent() -> int:
     return descriptor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What the processes of the full tier have in common. `watched` are pidfds, `status` a pipe."""
 
     spec: Spec
@@ -204,19 +206,21 @@ def _be_init(plan: _Plan) -> Report:
     kernel.call("sethostname", b"sandbox", 7)
     if spec.network == "loopback":
         confine.bring_up_loopback()
-    proc = view.enter_view(
+    built = view.build(
         spec,
         uid=identity.uid,
         gid=identity.gid,
         own=plan.own,
         upper_socket=plan.upper_socket,
     )
-    pid_max_set = confine.cap_process_ids(proc, spec.limits)
+    pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
+    # The worker prepares itself in the old root: it must be done before that is gone.
     if os.read(ready_read, 1) != _GO:
         guard.run_init(worker, watched=watched, status=plan.status)
+    view.become_root(built)
     try:
         at = os.O_PATH | os.O_DIRECTORY
-        _write_maps(identity, directory=os.open(str(worker), at, dir_fd=proc))
+        _write_maps(identity, directory=os.open(str(worker), at, dir_fd=built.proc))
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
     confine.become(identity)

@@ -30,10 +30,7 @@ _FAILED = 125
 
 def reset_signals() -> None:
     """Give every signal its default action and unblock all."""
-    for number in range(1, signal.NSIG):
-        # None is what SIGKILL, SIGSTOP and the two signals of libc answer.
-        if signal.getsignal(number) not in (signal.SIG_DFL, None):
-            signal.signal(number, signal.SIG_DFL)
+    kernel.default_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 

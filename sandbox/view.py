@@ -18,6 +18,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable
+from typing import NamedTuple
 
 from . import kernel
 from .confine import place_in_foreign_root
@@ -80,12 +81,21 @@ _DEFAULT_TMP_BYTES = 512 * 1024**2
 _ROOT_OPTIONS: dict[str, str | None] = {"mode": "755", "size": "4m", "nr_inodes": "4096"}
 
 
-def enter_view(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket: int) -> int:
-    """Build the view of `spec` in this mount namespace and make it the root.
+class Built(NamedTuple):
+    """A view that is ready to become the root: descriptors of it, and of a writable proc.
+
+    The sandbox itself has no writable proc.
+    """
+
+    root: int
+    proc: int
+
+
+def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket: int) -> Built:
+    """Build the view of `spec` in this mount namespace, beside its root.
 
     `own` are the paths that our interpreter needs. With an overlay, a descriptor of the directory
-    that the writes land in is sent over `upper_socket` (-1: to nobody). Gives a descriptor of a
-    writable proc, which the sandbox itself does not have. Raises SandboxFault.
+    that the writes land in is sent over `upper_socket` (-1: to nobody). Raises SandboxFault.
     """
     try:
         kernel.make_mounts_private()
@@ -110,13 +120,23 @@ def enter_view(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_so
         for path in spec.masked:
             view.mask(path)
         view.finish()
-        kernel.pivot_into(root)
-        os.close(root)
-        return proc
     except OSError as refusal:
-        raise SandboxFault(
-            "mount", f"{refusal.filename}: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
+        raise _fault(refusal) from refusal
+    return Built(root, proc)
+
+
+def become_root(built: Built) -> None:
+    """Make a view the root of this namespace and of all in it, and let go of the old one."""
+    try:
+        kernel.pivot_into(built.root)
+    except OSError as refusal:
+        raise _fault(refusal) from refusal
+    os.close(built.root)
+
+
+def _fault(refusal: OSError) -> SandboxFault:
+    reason = f"{refusal.filename}: {refusal.strerror}"
+    return SandboxFault("mount", reason, errno=refusal.errno)
 
 
 def _show_readable(view: _View, spec: Spec, own: tuple[str, ...]) -> None:
