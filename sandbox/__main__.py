@@ -53,6 +53,11 @@ def main(arguments: list[str] | None = None) -> int:
     return _REFUSED if status is None else status
 
 
+def program() -> None:
+    """Be the command itself."""
+    sys.exit(main())
+
+
 def child() -> None:
     """Be the child: read the spec from a descriptor, enter, run the command."""
     from .enter import enter
@@ -125,7 +130,12 @@ _CHILD_ENVIRONMENT = {"LC_ALL": "C.UTF-8"}
 
 
 def _follow(
-    child: subprocess.Popen[bytes], held: launch.Held, channel: Any, order: bytes, *, is_verbose: bool
+    child: subprocess.Popen[bytes],
+    held: launch.Held,
+    channel: Any,
+    order: bytes,
+    *,
+    is_verbose: bool,
 ) -> int | None:
     """Tell the child what to do, wait for its end, pass on what interrupts us."""
     stopped_by: list[int] = []
@@ -238,9 +248,7 @@ def _spec(options: argparse.Namespace) -> Spec:
 def _environment(extra: list[str]) -> dict[str, str]:
     """Build the command's environment: a few harmless variables, and what is asked for by name."""
     kept = {
-        name: value
-        for name, value in os.environ.items()
-        if name in _KEPT or name.startswith("LC_")
+        name: value for name, value in os.environ.items() if name in _KEPT or name.startswith("LC_")
     }
     for entry in extra:
         name, is_set, value = entry.partition("=")
@@ -294,4 +302,4 @@ def _say(text: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

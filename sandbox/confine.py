@@ -171,9 +171,7 @@ def call_filter(spec: Spec, identity: Identity) -> bytes:
     network = "none" if spec.network == "loopback" and not has_own else spec.network
     host_is_writable = spec.workspace_mode == "write" or bool(spec.writable)
     set_bits = _S_ISUID | (_S_ISGID if identity.gid == 0 else 0)
-    return seccomp.assemble(
-        network=network, set_bits=set_bits, host_is_writable=host_is_writable
-    )
+    return seccomp.assemble(network=network, set_bits=set_bits, host_is_writable=host_is_writable)
 
 
 def give_up(

@@ -151,9 +151,7 @@ def _unshare(layer: str, flags: int) -> None:
     try:
         kernel.unshare(flags)
     except OSError as refusal:
-        raise SandboxFault(
-            layer, f"unshare: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
+        raise SandboxFault(layer, f"unshare: {refusal.strerror}", errno=refusal.errno) from refusal
 
 
 def _map_self(identity: Identity) -> None:

@@ -45,13 +45,21 @@ _LAYERS: tuple[tuple[str, str, str], ...] = (
     ("ipc", "unshare(CLONE_NEWIPC)", "as for the user namespace"),
     ("uts", "unshare(CLONE_NEWUTS)", "as for the user namespace"),
     ("cgroup", "unshare(CLONE_NEWCGROUP)", "as for the user namespace"),
-    ("keyring", "a fresh session keyring joined", "allow keyctl in the container's seccomp profile"),
+    (
+        "keyring",
+        "a fresh session keyring joined",
+        "allow keyctl in the container's seccomp profile",
+    ),
     (
         "landlock",
         "a rule set without rules, and a write refused",
         "Linux 5.19 with landlock among the active LSMs (lsm= on the kernel command line)",
     ),
-    ("seccomp", "the filter loaded, and a call refused", "a kernel with seccomp, x86_64 or aarch64"),
+    (
+        "seccomp",
+        "the filter loaded, and a call refused",
+        "a kernel with seccomp, x86_64 or aarch64",
+    ),
     (
         "overlay",
         "a write through an overlay with its upper layer in memory",

@@ -24,7 +24,16 @@ _TOOL_HOMES = frozenset(
     .rustup .conda .dotnet .pixi .proto .virtualenvs .venv""".split()
 )
 _LOCAL_PARTS = ("lib", "share/pipx", "share/uv", "share/mise", "share/pnpm", "share/fnm", "pipx")
-_PREFIX_SIGNS = ("lib", "lib64", "libexec", "conda-meta", "pyvenv.cfg", "include", "pkg", "versions")
+_PREFIX_SIGNS = (
+    "lib",
+    "lib64",
+    "libexec",
+    "conda-meta",
+    "pyvenv.cfg",
+    "include",
+    "pkg",
+    "versions",
+)
 _BIN_NAMES = ("bin", "sbin", "shims", "condabin", "Scripts")
 _MAX_LINKS = 500
 
@@ -230,6 +239,8 @@ def _tidy(found: dict[str, None], homes: tuple[str, ...], workspace: str) -> tup
         is_visible = _is_system(real) or _is_inside(real, workspace)
         is_covered = path == real and any(_is_inside(path, other) for other in kept)
         is_special = any(_is_inside(real, place) for place in ("/proc", "/sys", "/dev"))
-        if not (contains_home or is_visible or is_covered or is_special or real in ("/tmp", "/etc")):
+        if not (
+            contains_home or is_visible or is_covered or is_special or real in ("/tmp", "/etc")
+        ):
             kept.append(path)
     return tuple(kept)

@@ -371,9 +371,7 @@ class _View:
         for tree in self._unfolded:
             os.close(tree)
 
-    def _bind_member(
-        self, at: int, name: str, *, path: str, source: int = kernel.AT_FDCWD
-    ) -> None:
+    def _bind_member(self, at: int, name: str, *, path: str, source: int = kernel.AT_FDCWD) -> None:
         tree = kernel.clone_tree(path, at=source)
         self._make_parents(at, name)
         if stat.S_ISDIR(os.stat(tree).st_mode):
