@@ -21,7 +21,7 @@ def try_forbidden(spec: Spec) -> None:
     """Raise SandboxFault if an act that `spec` forbids succeeds."""
     if spec.tier == "none":
         return
-    _must_fail("landlock", errno_in=(errno.EROFS, errno.EACCES), act=_write_system_file)
+    _must_fail("mount", errno_in=(errno.EROFS, errno.EACCES), act=lambda: _write_outside(spec))
     _must_fail("seccomp", errno_in=(errno.EPERM,), act=_open_netlink)
     _must_fail("user", errno_in=(errno.EPERM,), act=_make_user_namespace)
     if spec.tier in ("full", "bwrap"):
@@ -43,9 +43,12 @@ def _must_fail(layer: str, *, errno_in: tuple[int, ...], act: Callable[[], None]
     raise SandboxFault(layer, "trial: what must be refused succeeded")
 
 
-def _write_system_file() -> None:
-    os.close(os.open("/usr/.forkrun-trial", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-    os.unlink("/usr/.forkrun-trial")
+def _write_outside(spec: Spec) -> None:
+    """Write where the user could, were it not for the confinement."""
+    outside = os.path.dirname(spec.home) if spec.tier == "lsm" else "/"
+    path = os.path.join(outside, ".forkrun-trial")
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    os.unlink(path)
 
 
 def _open_netlink() -> None:

@@ -8,7 +8,7 @@ import resource
 import signal
 import struct
 import sys
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import kernel, landlock, seccomp
 from .fault import SandboxFault
@@ -20,7 +20,7 @@ _AF_INET, _SOCK_DGRAM_CLOEXEC = 2, 2 | os.O_CLOEXEC
 _S_ISUID, _S_ISGID = 0o4000, 0o2000
 # Process ids below this are not handed out again once they have run out: pid.c, RESERVED_PIDS.
 _RESERVED_PIDS = 300
-_PID_MAX_IS_PER_NAMESPACE = (6, 14)
+PID_MAX_IS_PER_NAMESPACE = (6, 14)
 
 READABLE_SYSTEM = (
     *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/nix", "/gnu"),
@@ -34,8 +34,7 @@ READABLE_SYSTEM = (
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
 
 
-@dataclass(frozen=True, slots=True)
-class Identity:
+class Identity(NamedTuple):
     """The user and group that the worker is, inside and outside alike."""
 
     uid: int
@@ -57,15 +56,49 @@ def identity_of(workspace: str) -> Identity:
     return Identity(found.st_uid, found.st_gid)
 
 
-def own_paths() -> tuple[str, ...]:
-    """Give what this interpreter needs to go on: its installation and the packages it has loaded."""
-    found = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
+def own_paths(*, is_in_foreign_root: bool = False) -> tuple[str, ...]:
+    """Give what this interpreter needs to go on: its installation and the packages it has loaded.
+
+    In a root that is not the host's, the standard library alone instead of the whole installation.
+    """
+    library = os.path.dirname(os.path.abspath(os.__file__))
+    prefixes = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
+    found = {library} if is_in_foreign_root else {p for p in prefixes if p not in ("", "/")}
+    below = tuple(path.rstrip("/") + "/" for path in found)
     for name, module in tuple(sys.modules.items()):
         if "." in name or name == "__main__":
             continue
         where = getattr(module, "__path__", None) or [getattr(module, "__file__", None)]
-        found.update(path for path in where if isinstance(path, str) and os.path.isabs(path))
-    return tuple(path for path in found if os.path.isabs(path) and path != "/")
+        for path in where:
+            if isinstance(path, str) and path.startswith("/") and not path.startswith(below):
+                found.add(path)
+    return tuple(sorted(found))
+
+
+def place_in_foreign_root(number: int) -> str:
+    """Give where the `number`-th of our own paths appears in a root that is not the host's.
+
+    Not at its real place: that would hide the programs that the root has there itself.
+    """
+    return f"/run/forkrun/{number}"
+
+
+def relocate_imports(own: tuple[str, ...]) -> None:
+    """Look for modules that are not loaded yet where a foreign root has our paths."""
+    places = {path: place_in_foreign_root(number) for number, path in enumerate(own)}
+
+    def moved(path: str) -> str:
+        for old, new in places.items():
+            if path == old or path.startswith(old + "/"):
+                return new + path[len(old) :]
+        return path
+
+    sys.path[:] = [moved(path) for path in sys.path]
+    sys.path_importer_cache.clear()
+    for module in tuple(sys.modules.values()):
+        path = getattr(module, "__path__", None)
+        if isinstance(path, list):
+            path[:] = [moved(entry) for entry in path]
 
 
 def become(identity: Identity) -> None:
@@ -97,7 +130,7 @@ def cap_process_ids(proc: int, limits: Limits) -> bool:
 
     Before, the setting is the whole system's and must not be touched.
     """
-    if limits.processes is None or _kernel_version() < _PID_MAX_IS_PER_NAMESPACE:
+    if limits.processes is None or kernel_version() < PID_MAX_IS_PER_NAMESPACE:
         return False
     try:
         file = os.open("sys/kernel/pid_max", os.O_WRONLY, dir_fd=proc)
@@ -112,7 +145,8 @@ def cap_process_ids(proc: int, limits: Limits) -> bool:
     return True
 
 
-def _kernel_version() -> tuple[int, int]:
+def kernel_version() -> tuple[int, int]:
+    """Give major and minor version of the running kernel."""
     major, minor = os.uname().release.split(".")[:2]
     return int(major), int("".join(c for c in minor if c.isdigit()) or 0)
 
@@ -137,9 +171,7 @@ def call_filter(spec: Spec, identity: Identity) -> bytes:
     network = "none" if spec.network == "loopback" and not has_own else spec.network
     host_is_writable = spec.workspace_mode == "write" or bool(spec.writable)
     set_bits = _S_ISUID | (_S_ISGID if identity.gid == 0 else 0)
-    return seccomp.assemble(
-        network=network, set_bits=set_bits, host_is_writable=host_is_writable
-    )
+    return seccomp.assemble(network=network, set_bits=set_bits, host_is_writable=host_is_writable)
 
 
 def give_up(
@@ -171,6 +203,7 @@ def give_up(
     if spec.tier == "none" and not spec.best_effort:
         kernel.close_all_but((0, 1, 2, *keep_fds))
         return enforced
+    kernel.drop_bounding_set()
     kernel.drop_capabilities()
     if os.geteuid() == 0 and identity.uid != 0:
         raise SandboxFault("user", "still root")

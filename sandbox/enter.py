@@ -20,11 +20,12 @@ worth nothing over the mounts. The order is fixed by what each step still needs:
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from . import confine, guard, kernel
 from .canary import try_forbidden
@@ -65,6 +66,8 @@ def enter(
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
+    # What exists now is never collected: children do not copy pages to count references in them.
+    gc.freeze()
     parent = _watch_parent() if parent_pidfd is None else parent_pidfd
     sys.stdout.flush()
     sys.stderr.flush()
@@ -94,8 +97,7 @@ def _watch_parent() -> int:
     return descriptor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Plan:
+class _Plan(NamedTuple):
     """What the processes of the full tier have in common. `watched` are pidfds, `status` a pipe."""
 
     spec: Spec
@@ -125,7 +127,7 @@ def _enter_full(
     plan = _Plan(
         spec=spec,
         identity=identity,
-        own=confine.own_paths(),
+        own=confine.own_paths(is_in_foreign_root=spec.root is not None),
         keep_fds=keep_fds,
         watched=(parent, os.pidfd_open(os.getpid())),
         status=status_write,
@@ -149,9 +151,7 @@ def _unshare(layer: str, flags: int) -> None:
     try:
         kernel.unshare(flags)
     except OSError as refusal:
-        raise SandboxFault(
-            layer, f"unshare: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
+        raise SandboxFault(layer, f"unshare: {refusal.strerror}", errno=refusal.errno) from refusal
 
 
 def _map_self(identity: Identity) -> None:
@@ -204,19 +204,21 @@ def _be_init(plan: _Plan) -> Report:
     kernel.call("sethostname", b"sandbox", 7)
     if spec.network == "loopback":
         confine.bring_up_loopback()
-    proc = view.enter_view(
+    built = view.build(
         spec,
         uid=identity.uid,
         gid=identity.gid,
         own=plan.own,
         upper_socket=plan.upper_socket,
     )
-    pid_max_set = confine.cap_process_ids(proc, spec.limits)
+    pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
+    # The worker prepares itself in the old root: it must be done before that is gone.
     if os.read(ready_read, 1) != _GO:
         guard.run_init(worker, watched=watched, status=plan.status)
+    view.become_root(built)
     try:
         at = os.O_PATH | os.O_DIRECTORY
-        _write_maps(identity, directory=os.open(str(worker), at, dir_fd=proc))
+        _write_maps(identity, directory=os.open(str(worker), at, dir_fd=built.proc))
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
     confine.become(identity)
@@ -252,6 +254,8 @@ def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
     told = os.read(go, 1)
     if not told:
         os._exit(137)
+    if spec.root is not None:
+        confine.relocate_imports(plan.own)
     confine.become(plan.identity)
     os.chdir(spec.workspace)
     missing: list[Missing] = []
@@ -271,6 +275,7 @@ def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
 
 def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Report:
     """Confine without namespaces of our own, behind a guardian that ends all descendants."""
+    missing = _unavailable(spec)
     identity = confine.identity_of(spec.workspace)
     me = os.pidfd_open(os.getpid())
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
@@ -280,14 +285,16 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
         guard.guard_descendants(worker, watched=(parent,))
     guard.reset_signals()
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
-    ready, _, _ = select.select((me,), (), (), 0)
-    if ready:
-        os._exit(137)
     os.setsid()
+    if os.geteuid() == 0 and identity.uid != 0:
+        os.setgroups(())
+    confine.become(identity)
+    kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
+    _end_with((me, parent))
     os.chdir(spec.workspace)
-    missing: list[Missing] = []
-    enforced = confine.give_up(
+    enforced = ["user", "mount", "pid", "ipc", "uts", "cgroup"] if spec.tier == "bwrap" else []
+    enforced += ["net"] if spec.tier == "bwrap" and spec.network != "host" else []
+    enforced += confine.give_up(
         spec,
         identity=identity,
         call_filter=confine.call_filter(spec, identity),
@@ -297,3 +304,20 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
     )
     try_forbidden(spec)
     return Report(tier=spec.tier, enforced=tuple(enforced), missing=tuple(missing))
+
+
+def _unavailable(spec: Spec) -> list[Missing]:
+    """Name what a lesser tier cannot do; refuse what it must not leave undone."""
+    if spec.root is not None or spec.workspace_mode == "overlay":
+        raise SandboxFault("mount", f"neither overlay nor another root in tier {spec.tier}")
+    if spec.tier == "bwrap":
+        return []
+    missing = [
+        Missing(layer=name, reason=f"tier {spec.tier} has no namespaces")
+        for name in ("user", "mount", "pid", "net", "ipc", "uts", "cgroup")
+    ]
+    if spec.network == "loopback" and spec.tier == "lsm":
+        missing.append(Missing(layer="loopback", reason="no network of its own: there is none"))
+    if spec.masked:
+        missing.append(Missing(layer="masked", reason="hiding files needs a view of its own"))
+    return missing

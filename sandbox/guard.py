@@ -24,18 +24,13 @@ import struct
 from typing import NoReturn
 
 from . import kernel
-from .survivors import kill_descendants
 
-_SIGCHLD_MASK = 1 << (signal.SIGCHLD - 1)
 _FAILED = 125
 
 
 def reset_signals() -> None:
     """Give every signal its default action and unblock all."""
-    for number in range(1, signal.NSIG):
-        # None is what SIGKILL, SIGSTOP and the two signals of libc answer.
-        if signal.getsignal(number) not in (signal.SIG_DFL, None):
-            signal.signal(number, signal.SIG_DFL)
+    kernel.default_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
 
 
@@ -62,19 +57,24 @@ def end_like(wait_status: int) -> NoReturn:
 
 def run_init(worker: int, *, watched: tuple[int, ...], status: int) -> NoReturn:
     """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end."""
-    children = _sigchld_descriptor()
-    _let_go(keep=(*watched, status, children))
-    ended = _wait_for(worker, watched=watched, children=children)
+    told = _signal_descriptor(signal.SIGCHLD)
+    _let_go(keep=(*watched, status, told))
+    ended = _wait_for(worker, watched=watched, told=told)
     if ended is not None:
         os.write(status, struct.pack("=i", ended))
     os._exit(0 if ended is not None else 128 + signal.SIGKILL)
 
 
 def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:
-    """Be the guardian of a tier without a process namespace; end as the worker ended."""
-    children = _sigchld_descriptor()
-    _let_go(keep=(*watched, children))
-    ended = _wait_for(worker, watched=watched, children=children)
+    """Be the guardian of a tier without a process namespace; end as the worker ended.
+
+    SIGTERM asks it to end everything now.
+    """
+    from .survivors import kill_descendants
+
+    told = _signal_descriptor(signal.SIGCHLD, signal.SIGTERM)
+    _let_go(keep=(*watched, told))
+    ended = _wait_for(worker, watched=watched, told=told)
     kill_descendants(os.getpid())
     if ended is None:
         os._exit(128 + signal.SIGKILL)
@@ -89,17 +89,20 @@ def _let_go(keep: tuple[int, ...]) -> None:
     kernel.close_all_but((0, 1, 2, *keep))
 
 
-def _sigchld_descriptor() -> int:
-    """Block SIGCHLD and give a descriptor that becomes readable instead; signalfd(2)."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGCHLD,))
-    mask = (ctypes.c_uint64 * 1)(_SIGCHLD_MASK)
+def _signal_descriptor(*numbers: signal.Signals) -> int:
+    """Block these signals and give a descriptor that they can be read from; signalfd(2)."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
+    mask = (ctypes.c_uint64 * 1)(sum(1 << (number - 1) for number in numbers))
     return kernel.call("signalfd4", -1, mask, 8, os.O_CLOEXEC | os.O_NONBLOCK)
 
 
-def _wait_for(worker: int, *, watched: tuple[int, ...], children: int) -> int | None:
-    """Reap until the worker ends and give its wait status; None when a watched process ends."""
+def _wait_for(worker: int, *, watched: tuple[int, ...], told: int) -> int | None:
+    """Reap until the worker ends and give its wait status; None when all is to end now.
+
+    That is when a watched process ends, or a signal other than SIGCHLD comes through `told`.
+    """
     poll = select.poll()
-    for descriptor in (*watched, children):
+    for descriptor in (*watched, told):
         poll.register(descriptor, select.POLLIN)
     while True:
         # First look, then wait: the worker may have ended before SIGCHLD was blocked.
@@ -115,4 +118,7 @@ def _wait_for(worker: int, *, watched: tuple[int, ...], children: int) -> int | 
         ready = {descriptor for descriptor, _ in poll.poll()}
         if ready.intersection(watched):
             return None
-        os.read(children, 128)
+        # struct signalfd_siginfo, 128 bytes: the number of the signal comes first.
+        (number,) = struct.unpack_from("=I", os.read(told, 128))
+        if number != signal.SIGCHLD:
+            return None

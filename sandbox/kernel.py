@@ -22,6 +22,7 @@ CLONE_NEWPID = 0x20000000
 CLONE_NEWNET = 0x40000000
 
 AT_FDCWD = -100
+AT_SYMLINK_NOFOLLOW = 0x100
 AT_RECURSIVE = 0x8000
 AT_EMPTY_PATH = 0x1000
 OPEN_TREE_CLONE = 1
@@ -61,6 +62,13 @@ _CAPABILITY_VERSION_3 = 0x20080522
 _libc = ctypes.CDLL(None, use_errno=True)
 _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
+# A pointer takes integers, bytes, arrays and None alike, and fills the whole register.
+_syscall.argtypes = (ctypes.c_long,) + (ctypes.c_void_p,) * 6
+_prctl = _libc.prctl
+_prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
+_signal = _libc.signal
+_signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
+_NONE = (0,) * 6
 _numbers: dict[str, int] = {}
 
 
@@ -74,10 +82,7 @@ def call(name: str, *arguments: Any) -> int:
             _numbers.update(numbers(os.uname().machine))
         except KeyError:
             raise OSError(38, "no system call numbers for this machine", name) from None
-    result: int = _syscall(
-        ctypes.c_long(_numbers[name]),
-        *(ctypes.c_long(a) if isinstance(a, int) else a for a in arguments),
-    )
+    result: int = _syscall(_numbers[name], *arguments, *_NONE[len(arguments) :])
     if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), name)
@@ -91,7 +96,7 @@ def unshare(flags: int) -> None:
 
 def prctl(option: int, *arguments: int) -> int:
     """prctl(2)."""
-    result: int = _libc.prctl(option, *(ctypes.c_ulong(a) for a in (*arguments, 0, 0, 0, 0)[:4]))
+    result: int = _prctl(option, *arguments, *_NONE[len(arguments) : 4])
     if result == -1:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number), "prctl")
@@ -99,8 +104,12 @@ def prctl(option: int, *arguments: int) -> int:
 
 
 def clone_tree(path: str | bytes, *, at: int = AT_FDCWD, recursive: bool = True) -> int:
-    """Copy the mounts at `path` to a detached tree and give its descriptor; open_tree(2)."""
-    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | (AT_RECURSIVE if recursive else 0)
+    """Copy the mounts at `path` to a detached tree and give its descriptor; open_tree(2).
+
+    A path that ends in a symbolic link is refused.
+    """
+    flags = OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW
+    flags |= AT_RECURSIVE if recursive else 0
     if not path:
         flags |= AT_EMPTY_PATH
     return call("open_tree", at, os.fsencode(path), flags)
@@ -119,7 +128,7 @@ def set_mount(tree: int, *, add: int = 0, clear: int = 0, recursive: bool = True
     """
     attributes = (ctypes.c_uint64 * 4)(add, clear, 0, 0)  # set, clear, propagation, userns
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
-    call("mount_setattr", tree, b"", flags, ctypes.byref(attributes), ctypes.sizeof(attributes))
+    call("mount_setattr", tree, b"", flags, attributes, 32)
 
 
 def new_filesystem(kind: str, *, options: dict[str, str | None], attributes: int = 0) -> int:
@@ -142,7 +151,7 @@ def new_filesystem(kind: str, *, options: dict[str, str | None], attributes: int
 def open_resolved(path: str, *, at: int = AT_FDCWD, flags: int = O_PATH, resolve: int) -> int:
     """Open `path` with the restrictions RESOLVE_… on the way; openat2(2), Linux 5.6."""
     how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve)
-    return call("openat2", at, os.fsencode(path), how, ctypes.sizeof(how))
+    return call("openat2", at, os.fsencode(path), how, 24)
 
 
 def make_mounts_private() -> None:
@@ -168,15 +177,25 @@ def capabilities() -> int:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, now and for every program to come; capabilities(7)."""
+    """Give up every capability of this process; capabilities(7)."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def drop_bounding_set() -> None:
+    """Let no program that is run from here gain a capability; capabilities(7)."""
     for number in range(64):
         try:
             prctl(PR_CAPBSET_DROP, number)
         except OSError:  # EINVAL past the last one; EPERM where there are none to drop
             break
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    call("capset", header, (ctypes.c_uint32 * 6)())
+
+
+def default_signals() -> None:
+    """Give every signal its default action, past the Python handlers; signal(2)."""
+    for number in range(1, 65):
+        _signal(number, None)  # refused, harmlessly, for SIGKILL, SIGSTOP and two of libc's
 
 
 def close_all_but(keep: tuple[int, ...]) -> None:

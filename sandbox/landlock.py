@@ -53,7 +53,9 @@ def restrict(rules: Iterable[tuple[str, int]], *, network_allowed: bool) -> int:
     handled = _HANDLED.get(abi, _HANDLED_LATER)
     tcp = 0 if network_allowed or abi < 4 else 0b11
     scopes = 0b11 if abi >= 6 else 0
-    attributes = struct.pack("=QQQ", handled, tcp, scopes)[: 8 if abi < 4 else 16 if abi < 6 else 24]
+    attributes = struct.pack("=QQQ", handled, tcp, scopes)[
+        : 8 if abi < 4 else 16 if abi < 6 else 24
+    ]
     try:
         ruleset = kernel.call("landlock_create_ruleset", _buffer(attributes), len(attributes), 0)
         for path, access in rules:

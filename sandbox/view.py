@@ -17,8 +17,11 @@ import contextlib
 import errno
 import os
 import stat
+from collections.abc import Callable
+from typing import NamedTuple
 
 from . import kernel
+from .confine import place_in_foreign_root
 from .fault import SandboxFault
 from .spec import Limits, Spec
 
@@ -73,46 +76,81 @@ _PROC_MASKED_FOR_ROOT = (
 # Places that are the sandbox's own: a readable path may lie in them but not be or hide them.
 _OWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/etc")
 
+_MAX_UNFOLDED = 2000
 _DEFAULT_TMP_BYTES = 512 * 1024**2
 _ROOT_OPTIONS: dict[str, str | None] = {"mode": "755", "size": "4m", "nr_inodes": "4096"}
 
 
-def enter_view(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket: int) -> int:
-    """Build the view of `spec` in this mount namespace and make it the root.
+class Built(NamedTuple):
+    """A view that is ready to become the root: descriptors of it, and of a writable proc.
+
+    The sandbox itself has no writable proc.
+    """
+
+    root: int
+    proc: int
+
+
+def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket: int) -> Built:
+    """Build the view of `spec` in this mount namespace, beside its root.
 
     `own` are the paths that our interpreter needs. With an overlay, a descriptor of the directory
-    that the writes land in is sent over `upper_socket` (-1: to nobody). Gives a descriptor of a
-    writable proc, which the sandbox itself does not have. Raises SandboxFault.
+    that the writes land in is sent over `upper_socket` (-1: to nobody). Raises SandboxFault.
     """
     try:
         kernel.make_mounts_private()
-        root = _new_root(spec)
+        root = _new_root()
         view = _View(root, uid=uid, gid=gid, limits=spec.limits)
         if spec.root is None:
             _bind_system(view)
+        else:
+            _bind_foreign_root(view, spec.root)
         _write_etc(view, spec)
         _mount_dev(view)
         proc = _mount_proc(view)
         view.mount_private("/tmp", mode="1777", size=spec.limits.tmp_bytes)
-        view.link("/var/tmp", "/tmp")
+        if spec.root is None:
+            view.link("/var/tmp", "/tmp")
         view.mount_private(spec.home, mode="700", size=spec.limits.tmp_bytes)
-        for path in sorted({*own, *spec.readable}, key=_depth):
-            _refuse_own(path)
-            view.show(path)
+        _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
         for path in sorted(spec.writable, key=_depth):
             _refuse_own(path)
             view.bind(path, path, attributes=_PRIVATE)
         for path in spec.masked:
             view.mask(path)
-        kernel.set_mount(root, add=_LOCKED, recursive=False)
-        kernel.pivot_into(root)
-        os.close(root)
-        return proc
+        view.finish()
     except OSError as refusal:
-        raise SandboxFault(
-            "mount", f"{refusal.filename}: {refusal.strerror}", errno=refusal.errno
-        ) from refusal
+        raise _fault(refusal) from refusal
+    return Built(root, proc)
+
+
+def become_root(built: Built) -> None:
+    """Make a view the root of this namespace and of all in it, and let go of the old one."""
+    try:
+        kernel.pivot_into(built.root)
+    except OSError as refusal:
+        raise _fault(refusal) from refusal
+    os.close(built.root)
+
+
+def _fault(refusal: OSError) -> SandboxFault:
+    reason = f"{refusal.filename}: {refusal.strerror}"
+    return SandboxFault("mount", reason, errno=refusal.errno)
+
+
+def _show_readable(view: _View, spec: Spec, own: tuple[str, ...]) -> None:
+    """Show what may be read; in a foreign root our own paths elsewhere, not over the root's."""
+    shown = set(spec.readable)
+    if spec.root is None:
+        shown.update(own)
+    else:
+        for number, path in enumerate(own):
+            place = place_in_foreign_root(number)
+            view.bind(os.path.realpath(path), place, attributes=_LOCKED)
+    for path in sorted(shown, key=_depth):
+        _refuse_own(path)
+        view.show(path)
 
 
 def _depth(path: str) -> tuple[int, str]:
@@ -124,23 +162,11 @@ def _refuse_own(path: str) -> None:
         raise SandboxFault("mount", f"cannot be shown inside: {path}")
 
 
-def _new_root(spec: Spec) -> int:
+def _new_root() -> int:
     """Attach an empty root, beside the old one, which paths still start at until we pivot."""
     root = kernel.new_filesystem("tmpfs", options=_ROOT_OPTIONS, attributes=_PRIVATE)
     _attach_aside(root)
-    if spec.root is None:
-        return root
-    # A root of the user's: an overlay, so that mount points can be made in it without a trace.
-    os.mkdir("upper", 0o755, dir_fd=root)
-    os.mkdir("work", 0o755, dir_fd=root)
-    lower = kernel.open_resolved(spec.root, resolve=_NO_LINKS)
-    upper = os.open("upper", os.O_PATH, dir_fd=root)
-    work = os.open("work", os.O_PATH, dir_fd=root)
-    union = _overlay(lower, upper=upper, work=work)
-    for descriptor in (lower, upper, work, root):
-        os.close(descriptor)
-    _attach_aside(union)
-    return union
+    return root
 
 
 def _attach_aside(tree: int) -> None:
@@ -174,8 +200,19 @@ def _bind_system(view: _View) -> None:
     view.bind_members("/", _SYSTEM)
     os.mkdir("etc", 0o755, dir_fd=view.root)
     view.bind_members("/etc", _ETC)
-    kernel.set_mount(view.root, add=_LOCKED)
-    kernel.set_mount(view.root, clear=kernel.MOUNT_ATTR_RDONLY, recursive=False)
+    view.lock_all()
+
+
+def _bind_foreign_root(view: _View, root: str) -> None:
+    """Bind what lies in a root of the user's, save what is the sandbox's own."""
+    names = set(os.listdir(root)) - {"proc", "sys", "dev", "tmp"}
+    view.bind_members("/", tuple(sorted(names)), source=root)
+    view.lock_all()
+    try:
+        shell = kernel.open_resolved("bin/sh", at=view.root, resolve=kernel.RESOLVE_IN_ROOT)
+    except OSError as refusal:
+        raise SandboxFault("root", f"no usable /bin/sh in it: {root}") from refusal
+    os.close(shell)
 
 
 def _write_etc(view: _View, spec: Spec) -> None:
@@ -221,7 +258,7 @@ def _mount_dev(view: _View) -> None:
     for name in ("shm", "pts"):
         os.mkdir(name, 0o755, dir_fd=dev)
     for name in _DEVICES:
-        os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o600, dir_fd=dev))
+        _make_empty_file(dev, name)
         device = kernel.clone_tree(f"/dev/{name}", recursive=False)
         kernel.attach(device, dev, name=name)
         os.close(device)
@@ -298,35 +335,51 @@ class _View:
         self.gid = gid
         self.limits = limits
         self._shown: list[str] = []
+        self._unfolded: list[int] = []
 
-    def bind_members(self, directory: str, names: tuple[str, ...]) -> None:
-        """Bind those of `names` in a directory of the system's that are there; links stay links.
+    def bind_members(
+        self, directory: str, names: tuple[str, ...], *, source: str | None = None
+    ) -> None:
+        """Bind those of `names` in a directory that are there; links stay links.
 
-        Only for directories that nobody but root can write to, and that exist inside.
+        `source` is the directory on the host, if it has another name there.
         """
         at = self._open(directory)
         for name in names:
-            path = os.path.join(directory, name)
+            path = os.path.join(source or directory, name)
             try:
                 target = os.readlink(path)
             except OSError as refusal:
                 if refusal.errno == errno.EINVAL:
                     self._bind_member(at, name, path=path)
+                    if source is None:
+                        self._shown.append(path)
                 continue
             self._make_parents(at, name)
             os.symlink(target, name, dir_fd=at)
         os.close(at)
 
-    def _bind_member(self, at: int, name: str, *, path: str) -> None:
-        tree = kernel.clone_tree(path)
+    def lock_all(self) -> None:
+        """Make all that is mounted so far read-only, and let the root itself be added to."""
+        kernel.set_mount(self.root, add=_LOCKED)
+        kernel.set_mount(self.root, clear=kernel.MOUNT_ATTR_RDONLY, recursive=False)
+
+    def finish(self) -> None:
+        """Make read-only what was kept writable to add to it."""
+        for tree in (*self._unfolded, self.root):
+            kernel.set_mount(tree, add=_LOCKED, recursive=False)
+        for tree in self._unfolded:
+            os.close(tree)
+
+    def _bind_member(self, at: int, name: str, *, path: str, source: int = kernel.AT_FDCWD) -> None:
+        tree = kernel.clone_tree(path, at=source)
         self._make_parents(at, name)
-        if os.path.isdir(path):
+        if stat.S_ISDIR(os.stat(tree).st_mode):
             os.mkdir(name, 0o755, dir_fd=at)
         else:
-            os.close(os.open(name, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644, dir_fd=at))
+            _make_empty_file(at, name)
         kernel.attach(tree, at, name=name)
         os.close(tree)
-        self._shown.append(path)
 
     def _make_parents(self, at: int, name: str) -> None:
         parent = os.path.dirname(name)
@@ -398,8 +451,10 @@ class _View:
     def write(self, path: str, text: str) -> None:
         """Make a small file that everybody may read."""
         directory = self._directory(os.path.dirname(path))
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         try:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.basename(path), dir_fd=directory)
             file = os.open(os.path.basename(path), flags, 0o644, dir_fd=directory)
         finally:
             os.close(directory)
@@ -444,19 +499,46 @@ class _View:
         try:
             return self._open(path)
         except FileNotFoundError:
-            parent = self._directory(os.path.dirname(path))
-            try:
-                os.mkdir(os.path.basename(path), 0o755, dir_fd=parent)
-            finally:
-                os.close(parent)
+            self._add(path, make=lambda parent, name: os.mkdir(name, 0o755, dir_fd=parent))
             return self._open(path)
 
     def _file(self, path: str) -> int:
         try:
             return self._open(path)
         except FileNotFoundError:
-            self.write(path, "")
+            self._add(path, make=_make_empty_file)
             return self._open(path)
+
+    def _add(self, path: str, *, make: Callable[[int, str], None]) -> None:
+        """Add a mount point, if need be in a directory that is shown and cannot be written to."""
+        above, name = os.path.split(path)
+        parent = self._directory(above)
+        try:
+            make(parent, name)
+        except OSError as refusal:
+            if refusal.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+                raise
+            unfolded = self._unfold(above, parent)
+            make(unfolded, name)
+        finally:
+            os.close(parent)
+
+    def _unfold(self, path: str, shown: int) -> int:
+        """Lay a directory of our own over one of the host's, with the same things in it."""
+        tree = kernel.new_filesystem("tmpfs", options=_ROOT_OPTIONS, attributes=_PRIVATE)
+        listed = os.open(".", os.O_RDONLY | os.O_DIRECTORY, dir_fd=shown)
+        names = os.listdir(listed)
+        os.close(listed)
+        if len(names) > _MAX_UNFOLDED:
+            raise OSError(errno.E2BIG, f"too much in it to add to it: {path}", "mkdir")
+        kernel.attach(tree, shown)
+        for name in names:
+            try:
+                os.symlink(os.readlink(name, dir_fd=shown), name, dir_fd=tree)
+            except OSError:
+                self._bind_member(tree, name, path=name, source=shown)
+        self._unfolded.append(tree)
+        return tree
 
     def _cover(self, *, is_directory: bool) -> int:
         """Give the empty file or directory of mode 000 that covers what is masked."""
@@ -467,8 +549,8 @@ class _View:
             if is_directory:
                 os.mkdir(name, 0, dir_fd=self.root)
             else:
-                flags = os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC
-                os.close(os.open(name, flags, 0, dir_fd=self.root))
+                _make_empty_file(self.root, name)
+                os.chmod(name, 0, dir_fd=self.root)
             return self._open(name)
 
     def _reproduce_links(self, path: str) -> str:
@@ -496,6 +578,11 @@ class _View:
                 real = "/"
             rest[:0] = [part for part in target.split("/") if part and part != "."]
         return real
+
+
+def _make_empty_file(directory: int, name: str) -> None:
+    flags = os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC
+    os.close(os.open(name, flags, 0o644, dir_fd=directory))
 
 
 def _is_private(path: str) -> bool:

@@ -1,0 +1,214 @@
+"""What the parent does around a child: bound it, find its namespace, read it, end it, know it ended.
+
+    child = subprocess.Popen(…, start_new_session=True)
+    with hold(child.pid, spec=spec) as held:         # before the child is told to enter
+        …                                            # the child enters; then:
+        held.find()
+        loop.add_reader(held.end_fd, …)              # readable: everything inside is gone
+        …
+        held.kill()                                  # at once, never blocks
+        assert held.is_empty(timeout_s=5)            # nothing is left, and we know it
+
+Synchronous, without asyncio and without threads. The child itself stays the caller's to wait for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import select
+import signal
+import time
+from dataclasses import dataclass
+from types import TracebackType
+
+from . import cgroups, survivors
+from .spec import Missing, Spec
+
+_numbers = itertools.count()
+_PAUSE_S = 0.005
+# How long a guardian without a process namespace may take to end what descends from it.
+_GUARDIAN_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """What a sandbox uses and has used. Bytes and seconds; None where it cannot be read."""
+
+    memory_bytes: int | None
+    peak_memory_bytes: int | None
+    cpu_s: float
+    processes: int
+
+
+def hold(pid: int, *, spec: Spec) -> Held:
+    """Take charge of a child that has not entered its sandbox yet.
+
+    Makes the control groups for the limits of `spec` and puts the child into them. What of that
+    could not be had stands in `Held.missing`; `Held.bounded` says what is bounded by a group.
+    """
+    group, missing = cgroups.create(spec.limits, number=next(_numbers))
+    if group is not None:
+        try:
+            cgroups.add(group, pid)
+        except OSError as refusal:
+            cgroups.remove(group)
+            group = None
+            missing = (*missing, Missing(layer="cgroups", reason=str(refusal.strerror)))
+    return Held(pid, tier=spec.tier, group=group, missing=missing)
+
+
+class Held:
+    """A child and what belongs to it; end it with `kill`, and leave with `close`."""
+
+    def __init__(
+        self, pid: int, *, tier: str, group: cgroups.Group | None, missing: tuple[Missing, ...]
+    ) -> None:
+        self.missing = missing
+        self._pid = pid
+        self._tier = tier
+        self._group = group
+        self._outer = os.pidfd_open(pid)
+        self._init: int | None = None
+        self._init_pid: int | None = None
+        self._peak_memory_bytes = 0
+        self._peak_processes = 0
+
+    def __enter__(self) -> Held:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    @property
+    def bounded(self) -> tuple[str, ...]:
+        """What a control group bounds: of "memory" and "pids"."""
+        if self._group is None:
+            return ()
+        held = {"memory": self._group.memory, "pids": self._group.pids}
+        return tuple(name for name, directory in held.items() if directory is not None)
+
+    @property
+    def end_fd(self) -> int:
+        """A descriptor that becomes readable when everything inside is gone.
+
+        That is PID 1's where there is a namespace: the kernel lets it end last. Else the guardian's.
+        """
+        return self._outer if self._init is None else self._init
+
+    def find(self) -> bool:
+        """Find PID 1 of the child's process namespace, once it is confined; say whether it is known.
+
+        In tiers without one there is nothing to find.
+        """
+        if self._init is not None or self._tier not in ("full", "bwrap"):
+            return self._init is not None
+        for pid in survivors.children(self._pid):
+            with contextlib.suppress(ProcessLookupError):
+                descriptor = os.pidfd_open(pid)
+                # Still our child's child: then the number cannot have been another's meanwhile.
+                if pid in survivors.children(self._pid) and survivors.is_namespace_init(pid):
+                    self._init, self._init_pid = descriptor, pid
+                    return True
+                os.close(descriptor)
+        return False
+
+    def kill(self) -> None:
+        """Kill everything inside. Returns at once; `end_fd` and `is_empty` tell when it is done."""
+        self.find()
+        if self._group is not None:
+            cgroups.kill(self._group)
+        if self._init is not None:
+            _signal(self._init, signal.SIGKILL)
+        if self._tier in ("full", "bwrap"):
+            # The intermediate too: PID 1 has it as death signal, if it was too young to be found.
+            _signal(self._outer, signal.SIGKILL)
+        else:
+            # The guardian kills what descends from it; killed itself, it would orphan them.
+            _signal(self._outer, signal.SIGTERM)
+            _signal(self._outer, signal.SIGCONT)
+
+    def is_empty(self, *, timeout_s: float) -> bool:
+        """Wait until nothing is left inside, at most `timeout_s`, and say whether that is known."""
+        deadline = time.monotonic() + timeout_s
+        if self._tier in ("lsm", "none"):
+            self._press(deadline=min(deadline, time.monotonic() + _GUARDIAN_S))
+        for descriptor in (self._init, self._outer):
+            if descriptor is not None and not _ended(descriptor, deadline=deadline):
+                return False
+        while self._group is not None and not self._group_is_dead():
+            if time.monotonic() > deadline:
+                return False
+            cgroups.kill(self._group)
+            time.sleep(_PAUSE_S)
+        return True
+
+    def usage(self) -> Usage:
+        """Read what is used now. Without a control group, by /proc, which takes some milliseconds."""
+        self.find()
+        inside = survivors.measure(self._init_pid or self._pid)
+        group = self._group
+        now = cgroups.memory_now(group) if group else None
+        peak = cgroups.memory_peak(group) if group else None
+        memory = inside.memory_bytes if now is None else now
+        self._peak_memory_bytes = max(self._peak_memory_bytes, memory, peak or 0)
+        processes = max(inside.processes, (cgroups.processes_peak(group) or 0) if group else 0)
+        self._peak_processes = max(self._peak_processes, processes)
+        return Usage(
+            memory_bytes=memory,
+            peak_memory_bytes=self._peak_memory_bytes,
+            cpu_s=inside.cpu_s,
+            processes=self._peak_processes,
+        )
+
+    def limits_hit(self) -> tuple[str, ...]:
+        """Give the bounds that the kernel has enforced so far: of "memory" and "processes".
+
+        A bound that is met once refuses one fork or kills one process; the run may have gone on.
+        """
+        if self._group is None:
+            return ()
+        hit = ["memory"] if cgroups.memory_kills(self._group) else []
+        return (*hit, "processes") if cgroups.forks_refused(self._group) else tuple(hit)
+
+    def close(self) -> bool:
+        """Close the descriptors and remove the groups; say whether nothing is left behind."""
+        removed = cgroups.remove(self._group) if self._group is not None else True
+        self._group = None
+        for descriptor in {self._outer, self._init} - {None, -1}:
+            os.close(descriptor)  # type: ignore[arg-type]
+        self._outer, self._init = -1, None
+        return removed
+
+    def _press(self, *, deadline: float) -> None:
+        """Give the guardian its time; if it does not end, do its work from outside."""
+        if _ended(self._outer, deadline=deadline):
+            return
+        _signal(self._outer, signal.SIGSTOP)
+        for _ in range(100):
+            left = survivors.descendants(self._pid)
+            if not left:
+                break
+            survivors.kill_all(left)
+        _signal(self._outer, signal.SIGKILL)
+
+    def _group_is_dead(self) -> bool:
+        group = self._group
+        return group is None or all(survivors.is_dead(pid) for pid in cgroups.members(group))
+
+
+def _signal(descriptor: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(descriptor, number)
+
+
+def _ended(descriptor: int, *, deadline: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    return bool(poll.poll(max(0.0, deadline - time.monotonic()) * 1000))
