@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import nullcontext
 
 import msgspec
 
@@ -30,7 +31,7 @@ from forkrun.events import (
 from forkrun.gate import Gate
 from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit, turns_hit
 from forkrun.limits import Limits
-from forkrun.models.base import Model, Reply
+from forkrun.models.base import Model, Reply, Request
 from forkrun.models.retry import Retry, RetryPolicy, reply_with_retries
 from forkrun.opening import Opening
 from forkrun.protocol import (
@@ -71,6 +72,7 @@ class Broker:
         self.ledger = Ledger(call_ids=set(opening.call_ids))
         self._model = model
         self._conversation = opening.conversation
+        self._siblings = opening.siblings
         self._names = opening.names
         self._max_tokens = opening.max_tokens
         self._gate = gate
@@ -252,22 +254,31 @@ class Broker:
         self._pending, self._words = {}, []
         turn = self.ledger.turns + 1
         first = self._conversation.request(self.ledger.model_calls)
-        asking = asyncio.ensure_future(
-            reply_with_retries(
-                self._model,
-                lambda attempt: msgspec.structs.replace(first, number=first.number + attempt),
-                policy=RetryPolicy(attempts=1 + self._limits.retries),
-                deadline=self._deadline,
-                heard=lambda text: self._heard(text, turn=turn),
-                on_retry=self._retrying,
-            )
-        )
+        asking = asyncio.ensure_future(self._reply_to(first, turn=turn))
         try:
             await worker.alive_while(asking)
             reply = asking.result()
         finally:
             asking.cancel()
         return reply, self._enter(reply, turn=turn, recovery=recovery)
+
+    async def _reply_to(self, first: Request, *, turn: int) -> Reply:
+        siblings = self._siblings if not self.ledger.replies else None
+        async with siblings.first_request() if siblings else nullcontext() as begun:
+
+            def heard(text: str | None) -> None:
+                if begun:
+                    begun()
+                self._heard(text, turn=turn)
+
+            return await reply_with_retries(
+                self._model,
+                lambda attempt: msgspec.structs.replace(first, number=first.number + attempt),
+                policy=RetryPolicy(attempts=1 + self._limits.retries),
+                deadline=self._deadline,
+                heard=heard,
+                on_retry=self._retrying,
+            )
 
     def _enter(self, reply: Reply, *, turn: int, recovery: bool) -> Reading:
         """Enter a reply into the ledger, the conversation and the journal."""

@@ -18,6 +18,7 @@ from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
+from forkrun.snapshot.siblings import Siblings, siblings_of
 
 DEFAULT_MAX_TOKENS = 8_000
 UNCACHED_MODELS = ("offline", "script:")
@@ -28,6 +29,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_tokens`: output tokens of one reply. `tools`: the names that our tools run under, for the
     child. `names`: how the model may call them. `call_ids`: those of the parent's calls.
+    `siblings`: the forks of the same snapshot, of which one goes first.
     """
 
     conversation: Conversation
@@ -37,6 +39,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     call_ids: frozenset[str] = frozenset()
     cache: Cache = Cache()
     repair: RepairRecord | None = None
+    siblings: Siblings | None = None
 
 
 def open_conversation(
@@ -95,6 +98,7 @@ def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy:
         tools=tuple(INPUTS),
         names=Names.of_parent(msgspec.json.decode(params.get("tools", b"[]"))),
         call_ids=start.call_ids,
+        siblings=siblings_of(snapshot, dangling=job.dangling),
         cache=Cache(verdict="unknown", prefix_sha256=start.prefix_sha256),
         repair=RepairRecord(
             strategy=start.repair.strategy,

@@ -289,7 +289,8 @@ class Run:
         """Say from the first reply's usage whether the forked prefix came out of the cache."""
         if self._snapshot is None or not ledger.replies:
             return self._opening.cache
-        verdict = cache_verdict(ledger.replies[0], prefix_tokens=prefix_tokens(self._snapshot))
+        tokens = prefix_tokens(self._snapshot, dangling=self._job.dangling)
+        verdict = cache_verdict(ledger.replies[0], prefix_tokens=tokens)
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)
 
 

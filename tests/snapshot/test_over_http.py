@@ -4,6 +4,7 @@ import asyncio
 import copy
 import json
 
+import pytest
 from messages_server import MessagesServer
 from support_cli import call
 
@@ -67,3 +68,21 @@ def test_twenty_turns_share_every_byte_of_the_parent(tmp_path):
             name: value for name, value in PARENT.items() if name != "messages"
         }
     assert result.repair.tool_use_ids == ("toolu_parent",)
+
+
+def test_siblings_wait_for_the_first_byte_of_the_first(tmp_path):
+    """While the first of five is unanswered, no other request is out; then all come."""
+    seen_at_answer = []
+
+    def answer(request):
+        if len(server.messages) == 1:
+            with pytest.raises(AssertionError):
+                server.wait_for(2, timeout_s=1.0)
+        seen_at_answer.append(len(server.messages))
+        return {"text": "done"}
+
+    with MessagesServer(answer) as server:
+        results = forked(server, tmp_path, count=5, sandbox="best-effort")
+    assert [result.stop_reason for result in results] == ["completed"] * 5
+    assert seen_at_answer[0] == 1
+    assert len(server.messages) == 5
