@@ -44,7 +44,7 @@ def open_place(
     """
     workspace = workspace_path(job, environ)
     with contextlib.ExitStack() as stack:
-        home, tmp = HOME, "/tmp"  # noqa: S108 - the sandbox's own
+        home, tmp = HOME, "/tmp"
         transaction = None
         readable: tuple[str, ...] = ()
         if tier not in WITH_A_VIEW or job.workspace == "temp":
@@ -54,7 +54,7 @@ def open_place(
             for name in ("home", "tmp", "work"):
                 os.mkdir(f"{private}/{name}", 0o700)
             if tier not in WITH_A_VIEW:
-                home, tmp = f"{private}/home", f"{private}/tmp"  # noqa: S108 - ours
+                home, tmp = f"{private}/home", f"{private}/tmp"
         if job.workspace == "temp":
             readable, workspace = (workspace,), f"{private}/work"
         elif job.has_view:

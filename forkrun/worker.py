@@ -12,13 +12,14 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from typing import NoReturn
+from collections.abc import Mapping
+from typing import Any, NoReturn
 
 from forkrun.channel import Channel
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
 from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
-from forkrun.tools.toolbox import Judge, Toolbox, allow_everything
+from forkrun.tools.toolbox import Toolbox
 from forkrun_sandbox.enter import enter
 from forkrun_sandbox.fault import SandboxFault
 
@@ -64,7 +65,7 @@ def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
         tools=start.tools,
         env=start.env,
         limits=start.limits,
-        judge=_judge(start.rules),
+        **_rules(start.rules),
         alive=channel.alive,
     ) as tools:
         summary = run_loop(channel, tools)
@@ -72,14 +73,15 @@ def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
     channel.send(Done())
 
 
-def _judge(layers: tuple[Rules, ...]) -> Judge:
+def _rules(layers: tuple[Rules, ...]) -> Mapping[str, Any]:
+    """Give what a toolbox needs of the rules; where there are none, nothing is imported for them."""
     if not any(rules.allow or rules.deny or rules.ask for rules in layers):
-        return allow_everything
+        return {}
     from forkrun.policy import Policy
 
     policy = Policy.of(layers)
     policy.prepare()
-    return policy.judge
+    return {"judge": policy.judge, "environment_for": policy.environment_for}
 
 
 def _write_all(fd: int, content: bytes) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from forkrun_sandbox.start import interpreter
 
 USER_ID = 64321
@@ -106,7 +107,9 @@ class Person:
         self, command: list[str], *options: str, cwd: Path, timeout: float = 60, **more: Any
     ) -> subprocess.CompletedProcess[str]:
         """Run a command in a sandbox whose workspace is `cwd`."""
-        return self.run_freely(self.argv(*options, "--", *command), cwd=cwd, timeout=timeout, **more)
+        return self.run_freely(
+            self.argv(*options, "--", *command), cwd=cwd, timeout=timeout, **more
+        )
 
     def run_freely(
         self, command: list[str], *, cwd: Path, timeout: float = 60, **more: Any

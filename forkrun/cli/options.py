@@ -39,9 +39,12 @@ def parse(argv: Sequence[str]) -> Any:
 
 class _Version(argparse.Action):
     def __call__(self, parser: argparse.ArgumentParser, *_: object, **__: object) -> None:
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        print(f"forkrun {version('forkrun-agent')}")
+        try:
+            print(f"forkrun {version('forkrun-agent')}")
+        except PackageNotFoundError:
+            print("forkrun (a source tree that is not installed)")
         parser.exit()
 
 

@@ -44,6 +44,15 @@ def allow_everything(tool: str, subject: str) -> None:
     """Be the judge that allows every call."""
 
 
+EnvironmentFor = Callable[[str], Mapping[str, str]]
+"""Takes a command; gives the variables that the rules add to its environment."""
+
+
+def no_environment(command: str) -> Mapping[str, str]:
+    """Add no variable to any command."""
+    return {}
+
+
 def show_nobody(call_id: str) -> None:
     """Take a sign of life and do nothing with it."""
 
@@ -63,12 +72,14 @@ class Toolbox:
         env: Mapping[str, str],
         limits: ToolLimits,
         judge: Judge = allow_everything,
+        environment_for: EnvironmentFor = no_environment,
         alive: Callable[[str], None] = show_nobody,
     ) -> None:
         self._tools = tools
         self._env = env
         self._limits = limits
         self._judge = judge
+        self._environment_for = environment_for
         self._alive = alive
         self._last_alive = 0.0
         self._seen: dict[str, bytes] = {}
@@ -137,7 +148,7 @@ class Toolbox:
         return bash(
             call,
             self._workspace,
-            env=self._env,
+            env={**self._env, **self._environment_for(call.command)},
             limits=self._limits,
             heard=lambda: self._heard(call_id),
         )

@@ -100,7 +100,9 @@ def test_D05_large_prompts_work_and_stand_in_no_argument_list(workspace: Path) -
     secret = "THE-TASK-" + "x" * 200_000
     prompt = workspace.parent / "prompt.txt"
     prompt.write_text(secret)
-    seen = "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; done | grep -c 'THE[-]TASK' || true"
+    seen = (
+        "for f in /proc/[0-9]*/cmdline; do tr '\\0' ' ' < $f; done | grep -c 'THE[-]TASK' || true"
+    )
     lines = (call("bash", command=seen), {"text": "done"})
     model = script(workspace.parent / "s.jsonl", *lines)
     transcript = workspace.parent / "t.jsonl"

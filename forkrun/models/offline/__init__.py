@@ -38,6 +38,8 @@ CHARACTERS_PER_TOKEN = 4
 class OfflineModel:
     """Drives the loop with real tool calls, and answers by quoting."""
 
+    notice = NOTICE
+
     @property
     def name(self) -> str:
         return "offline"
