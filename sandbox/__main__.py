@@ -40,17 +40,24 @@ def main(arguments: list[str] | None = None) -> int:
     environment = _environment(options.env)
     # First the best tier without asking; only when it is refused, find out what can be had.
     tier = "none" if options.sandbox == "none" else "full"
-    status = _run(replace(spec, tier=tier), command, environment, is_verbose=options.verbose)
-    if status is None:
-        choice = probe.choose(options.sandbox)
-        for missing in choice.missing:
-            _say(f"missing: {missing.layer}: {missing.reason}")
-        if choice.tier is None:
-            _say(f"the confinement asked for cannot be had here: --sandbox {options.sandbox}")
-            return _REFUSED
-        spec = replace(spec, tier=choice.tier, best_effort=True)
-        status = _run(spec, command, environment, is_verbose=options.verbose)
-    return _REFUSED if status is None else status
+    try:
+        return _run(replace(spec, tier=tier), command, environment, is_verbose=options.verbose)
+    except SandboxFault as fault:
+        _say(f"tier {tier} refused: {fault}")
+    choice = probe.choose(options.sandbox)
+    for missing in choice.missing:
+        _say(f"missing: {missing.layer}: {missing.reason}")
+    if choice.tier is None:
+        _say(f"the confinement asked for cannot be had here: --sandbox {options.sandbox}")
+        return _REFUSED
+    if choice.tier == tier:
+        return _REFUSED
+    spec = replace(spec, tier=choice.tier, best_effort=True)
+    try:
+        return _run(spec, command, environment, is_verbose=options.verbose)
+    except SandboxFault as fault:
+        _say(f"tier {choice.tier} refused: {fault}")
+        return _REFUSED
 
 
 def program() -> None:
@@ -94,8 +101,8 @@ def _execute(command: list[str], environment: dict[str, str]) -> None:
 
 def _run(
     spec: Spec, command: list[str], environment: dict[str, str], *, is_verbose: bool
-) -> int | None:
-    """Run the command in one tier; None where the tier refused and nothing was run."""
+) -> int:
+    """Run the command in one tier; raise SandboxFault where that was refused and nothing run."""
     import socket
 
     with contextlib.ExitStack() as stack:
@@ -106,13 +113,9 @@ def _run(
         stack.callback(os.close, own_pidfd)
         argv = interpreter("__main__", "child", str(theirs.fileno()), str(own_pidfd))
         identity: dict[str, Any] = {}
-        try:
-            if spec.tier == "bwrap":
-                identity = _owner(spec)
-                argv = bwrap.bwrap_argv(spec, argv, own=_own_paths())
-        except SandboxFault as fault:
-            _say(str(fault))
-            return None
+        if spec.tier == "bwrap":
+            identity = _owner(spec)
+            argv = bwrap.bwrap_argv(spec, argv, own=_own_paths())
         with theirs:
             child = subprocess.Popen(
                 argv,
@@ -136,7 +139,7 @@ def _follow(
     order: bytes,
     *,
     is_verbose: bool,
-) -> int | None:
+) -> int:
     """Tell the child what to do, wait for its end, pass on what interrupts us."""
     stopped_by: list[int] = []
 
@@ -150,10 +153,11 @@ def _follow(
         channel.sendall(len(order).to_bytes(4, "big") + order)
     told = json.loads(_read_all(channel) or b"{}")
     if "fault" in told or not told:
-        if is_verbose:
-            _say(str(told.get("fault", "the child ended before it was confined")))
-        child.wait()
-        return 128 + stopped_by[0] if stopped_by else None
+        status = child.wait()
+        if stopped_by:
+            return 128 + stopped_by[0]
+        reason = f"the child ended before it was confined, status {status}"
+        raise SandboxFault("enter", told.get("fault", reason))
     if is_verbose:
         _say(_describe(told["report"], held))
     status = child.wait()

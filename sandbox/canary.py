@@ -14,7 +14,7 @@ from . import kernel
 from .fault import SandboxFault
 from .spec import Spec
 
-_AF_NETLINK, _SOCK_RAW = 16, 3
+_AF_NETLINK, _SOCK_RAW, _NETLINK_KOBJECT_UEVENT = 16, 3, 15
 
 
 def try_forbidden(spec: Spec) -> None:
@@ -52,7 +52,8 @@ def _write_outside(spec: Spec) -> None:
 
 
 def _open_netlink() -> None:
-    kernel.call("socket", _AF_NETLINK, _SOCK_RAW, 0)
+    """Open what every process may open that has no filter, and none whatever the network."""
+    kernel.call("socket", _AF_NETLINK, _SOCK_RAW, _NETLINK_KOBJECT_UEVENT)
 
 
 def _make_user_namespace() -> None:

@@ -63,6 +63,10 @@ def own_paths(*, is_in_foreign_root: bool = False) -> tuple[str, ...]:
     """
     library = os.path.dirname(os.path.abspath(os.__file__))
     prefixes = {sys.base_prefix, sys.base_exec_prefix, sys.prefix, sys.exec_prefix}
+    # Without `site` an interpreter does not know of the virtual environment that it is started by.
+    environment = os.path.dirname(os.path.dirname(sys.executable))
+    if os.path.exists(f"{environment}/pyvenv.cfg"):
+        prefixes.add(environment)
     found = {library} if is_in_foreign_root else {p for p in prefixes if p not in ("", "/")}
     below = tuple(path.rstrip("/") + "/" for path in found)
     for name, module in tuple(sys.modules.items()):

@@ -109,8 +109,6 @@ def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket:
         _mount_dev(view)
         proc = _mount_proc(view)
         view.mount_private("/tmp", mode="1777", size=spec.limits.tmp_bytes)
-        if spec.root is None:
-            view.link("/var/tmp", "/tmp")
         view.mount_private(spec.home, mode="700", size=spec.limits.tmp_bytes)
         _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
@@ -119,6 +117,8 @@ def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket:
             view.bind(path, path, attributes=_PRIVATE)
         for path in spec.masked:
             view.mask(path)
+        if spec.root is None:
+            view.link("/var/tmp", "/tmp")
         view.finish()
     except OSError as refusal:
         raise _fault(refusal) from refusal

@@ -93,8 +93,11 @@ def test_a_swapped_link_leads_nowhere(workspace: Path, outside: Path, who: Perso
     act = f"""
     import time
     def act():
+        for name in ("a", "b"):
+            if os.path.lexists(name):
+                os.unlink(name)
         open("a", "w").close()
-        os.symlink({str(outside / "secret")!r}, "b") if not os.path.lexists("b") else None
+        os.symlink({str(outside / "secret")!r}, "b")
         swapper = os.fork()
         if swapper == 0:
             while True:
