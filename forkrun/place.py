@@ -20,6 +20,7 @@ from forkrun.transaction import Transaction, open_transaction
 from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
+from forkrun_sandbox.toolchains import git_directories, toolchains
 
 WITH_A_VIEW = ("full", "bwrap")
 
@@ -36,17 +37,17 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_place(
-    job: Job, *, tier: str, run_id: str, policy: Policy, environ: Mapping[str, str]
+    job: Job, *, tier: str, form: Form, run_id: str, policy: Policy, environ: Mapping[str, str]
 ) -> Iterator[Place]:
-    """Open the place of a job in a sandbox of this tier.
+    """Open the place of a job in a sandbox of this tier, with a private view of this form.
 
     Raises UsageError when the workspace cannot be worked in.
     """
     workspace = workspace_path(job, environ)
     with contextlib.ExitStack() as stack:
         home, tmp = HOME, "/tmp"
-        transaction = None
-        readable: tuple[str, ...] = ()
+        transaction = source = None
+        readable = (*toolchains(environ, workspace), *git_directories(workspace))
         if tier not in WITH_A_VIEW or job.workspace == "temp":
             private = stack.enter_context(
                 private_directory(state_folder(environ), f"{run_id}.home")
@@ -56,17 +57,20 @@ def open_place(
             if tier not in WITH_A_VIEW:
                 home, tmp = f"{private}/home", f"{private}/tmp"
         if job.workspace == "temp":
-            readable, workspace = (workspace,), f"{private}/work"
+            readable, workspace = (*readable, workspace), f"{private}/work"
         elif job.has_view:
-            form: Form = "overlay" if tier in WITH_A_VIEW else "copy"
             transaction = stack.enter_context(
                 open_transaction(workspace, form=form, run_id=run_id, environ=environ)
             )
-            workspace = transaction.view.copy or workspace
+            if tier in WITH_A_VIEW:
+                source = transaction.view.copy
+            else:
+                workspace = transaction.view.copy or workspace
         spec = Spec(
             tier=tier,
             workspace=workspace,
             workspace_mode=_mode(job, transaction),
+            workspace_source=source,
             readable=(*readable, *package_folders()[-1:], *job.readable),
             writable=job.writable,
             masked=masked(policy, workspace),

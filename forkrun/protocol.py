@@ -135,11 +135,12 @@ class Done(Message, tag="done"):
 
 
 class Fault(Message, tag="fault"):
-    """The child cannot go on. `kind` is "sandbox" or "internal"."""
+    """The child cannot go on. `kind` is "sandbox" (then `layer` is the one that was refused) or
+    "internal"."""
 
     kind: str
     message: str
-    report: Report | None = None
+    layer: str = ""
 
 
 ToChild = Start | Turn | Finish

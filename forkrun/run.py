@@ -9,21 +9,21 @@ However a run ends, there is a result; everything that was opened for it is clos
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import secrets
-import signal
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from forkrun.broker import Broker
+from forkrun.confinement import Confinement, Plan, Refused
 from forkrun.costs import check_priced, total_cost_usd
+from forkrun.endings import after_crash, after_files, after_limit, check_end, out_of_time
 from forkrun.errors import ChannelError, SandboxError
 from forkrun.events import Emit, LimitEvent, RecoveredEvent, ResultEvent, SettledEvent, StartedEvent
 from forkrun.gate import CanUseTool, Gate
-from forkrun.job import Job, workspace_path
+from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
 from forkrun.models.base import Model
 from forkrun.opening import Opening, open_conversation
@@ -31,18 +31,15 @@ from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Fault, Ready, Start, ToolLimits
 from forkrun.record import Record
-from forkrun.result import Cache, Failure, LimitHit, Resources, Result, SandboxRecord
+from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, SandboxRecord
 from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
-from forkrun.supervisor import Exit, Worker
-from forkrun.text import printable
-from forkrun.transaction import Settled, tidy
+from forkrun.supervisor import Worker
+from forkrun.transaction import Settled
 from forkrun.transcript import Transcript
+from forkrun.workspace.commit import Recovery
 from forkrun_sandbox.spec import Report
-
-FINISH_GRACE_S = 10.0
-CRASH_GRACE_S = 1.0
 
 
 class Run:
@@ -55,6 +52,8 @@ class Run:
         model: Model,
         environ: Mapping[str, str],
         emit: Emit,
+        confinement: Confinement,
+        recovered: Sequence[Recovery] = (),
         snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
     ) -> None:
@@ -65,6 +64,8 @@ class Run:
         self._snapshot = snapshot
         self._model = model
         self._environ = environ
+        self._confinement = confinement
+        self._recovered = recovered
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
         self._emit = emit
@@ -79,19 +80,6 @@ class Run:
         """What a person should know before the run: about the model, about rules that are wide."""
         notice = getattr(self._model, "notice", None)
         return (*([notice] if notice else []), *self._policy.warnings)
-
-    def _open_place(self) -> contextlib.AbstractContextManager[Place]:
-        return open_place(
-            self._job,
-            tier=self._tier,
-            run_id=self.run_id,
-            policy=self._policy,
-            environ=self._environ,
-        )
-
-    @property
-    def _tier(self) -> str:
-        return "none" if self._job.sandbox == "none" else "full"
 
     @property
     def pid(self) -> int | None:
@@ -110,25 +98,41 @@ class Run:
         job = self._job
         if self._limits.max_budget_usd is not None:
             await check_priced(self._model.name)
-        recovered = tidy(
-            workspace_path(job, self._environ),
-            environ=self._environ,
-            keep_days=job.keep_patch_days,
-        )
-        with (
-            self._open_place() as place,
-            Transcript(job.transcript) as transcript,
-        ):
+        with Transcript(job.transcript) as transcript:
             record = Record(self.run_id, emit=self._emit, transcript=transcript)
             record.line("run", run_id=self.run_id, prompt=job.prompt, model=self._model.name)
-            for each in recovered:
+            for each in self._recovered:
                 record.event(RecoveredEvent, outcome=each.outcome, paths=each.paths)
-            result = await self._run_in(place, record)
+            result = await self._confined(record)
             record.line("end", result=result)
         self._emit(ResultEvent(run_id=self.run_id, t=result.duration_s, result=result))
         return result
 
-    async def _run_in(self, place: Place, record: Record) -> Result:
+    async def _confined(self, record: Record) -> Result:
+        """Run in the best tier that is allowed and can be had here."""
+        level = self._job.sandbox
+        try:
+            plan = self._confinement.plan(level)
+            while True:
+                try:
+                    return await self._planned(plan, record)
+                except Refused as refused:
+                    plan = await self._confinement.after(refused, plan, level=level)
+        except SandboxError as error:
+            return self._unconfined(error, record)
+
+    async def _planned(self, plan: Plan, record: Record) -> Result:
+        with open_place(
+            self._job,
+            tier=plan.tier,
+            form=plan.form,
+            run_id=self.run_id,
+            policy=self._policy,
+            environ=self._environ,
+        ) as place:
+            return await self._run_in(place, plan, record)
+
+    async def _run_in(self, place: Place, plan: Plan, record: Record) -> Result:
         deadline = time.monotonic() + self._limits.timeout_s
         opening = open_conversation(
             self._job,
@@ -147,14 +151,14 @@ class Run:
             deadline=deadline,
             record=record,
         )
-        worker = Worker(environ=place.worker_environ, grace_s=self._limits.grace_s)
+        worker = Worker(spec=place.spec, environ=place.worker_environ, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
             ending = await self._watched(
-                self._serve(worker, broker, place, record), broker, deadline=deadline
+                self._serve(worker, broker, place, plan, record), worker, broker, deadline=deadline
             )
         settled = await self._settle(ending, place, record)
-        return await self._assemble(ending, broker, record, settled=settled, used=worker.exit)
+        return await self._assemble(ending, broker, record, settled=settled, worker=worker)
 
     async def _settle(self, ending: Ending, place: Place, record: Record) -> Settled:
         """Commit, keep or discard what was changed; even a cancelled task waits for that."""
@@ -168,10 +172,12 @@ class Run:
             record.event(SettledEvent, diffstat=settled.diffstat)
         return settled
 
-    async def _serve(self, worker: Worker, broker: Broker, place: Place, record: Record) -> Ending:
+    async def _serve(
+        self, worker: Worker, broker: Broker, place: Place, plan: Plan, record: Record
+    ) -> Ending:
         """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
         try:
-            self._sandbox = await self._confine(worker, place)
+            self._sandbox = await self._confine(worker, place, plan)
             record.event(
                 StartedEvent,
                 model=self._model.name,
@@ -180,15 +186,12 @@ class Run:
                 sandbox=self._sandbox,
             )
             ending = await broker.serve(worker)
-            await _check_end(worker, ending)
+            await check_end(worker, ending)
             return ending
-        except SandboxError as error:
-            failure = Failure(type="sandbox_unavailable", message=str(error))
-            return Ending(stop_reason="sandbox_unavailable", error=failure)
         except ChannelError as error:
-            return await _crashed(worker, broker, error)
+            return await after_crash(worker, broker.ledger, self._limits, error=error)
 
-    async def _confine(self, worker: Worker, place: Place) -> SandboxRecord:
+    async def _confine(self, worker: Worker, place: Place, plan: Plan) -> SandboxRecord:
         await worker.send(
             Start(
                 run_id=self.run_id,
@@ -204,20 +207,26 @@ class Run:
         if isinstance(message, Ready):
             if place.transaction and (upper := worker.receive_upper()) is not None:
                 place.transaction.take_upper(upper)
-            return _sandbox_record(message.report)
+            return _sandbox_record(message.report, plan, bounded=worker.confined())
         if isinstance(message, Fault) and message.kind == "sandbox":
-            raise SandboxError(message.message)
+            raise Refused(message.message, layer=message.layer)
         raise ChannelError(f"the child did not get ready: {message}")
 
     async def _watched(
-        self, serving: Coroutine[Any, Any, Ending], broker: Broker, *, deadline: float
+        self,
+        serving: Coroutine[Any, Any, Ending],
+        worker: Worker,
+        broker: Broker,
+        *,
+        deadline: float,
     ) -> Ending:
-        """Wait for the end that comes first: the child's, the deadline, idleness, a cancel."""
+        """Wait for the end that comes first: the child's, a cancel, a bound, silence, the time."""
         loop = asyncio.get_running_loop()
         serve = loop.create_task(serving)
-        idle = loop.create_task(broker.until_idle())
         cancel = loop.create_task(self._cancelled.wait())
-        tasks = {serve, idle, cancel}
+        limit = loop.create_task(worker.until_limit(self._limits))
+        idle = loop.create_task(broker.until_idle())
+        tasks = (serve, cancel, limit, idle)
         try:
             await asyncio.wait(
                 tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
@@ -226,18 +235,27 @@ class Run:
                 return serve.result()
             if cancel.done():
                 return broker.ledger.stand_in("cancelled", "the run was cancelled")
-            return self._out_of_time(broker, idle=idle.done())
+            if limit.done():
+                return after_limit(broker.ledger, limit.result())
+            return out_of_time(broker.ledger, self._limits, is_idle=idle.done())
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _out_of_time(self, broker: Broker, *, idle: bool) -> Ending:
-        limits = self._limits
-        kind, value = ("idle", limits.idle_timeout_s) if idle else ("wall_clock", limits.timeout_s)
-        limit = LimitHit(kind=kind, value=value, used=value)
-        why = f"nothing was heard for {value:g} s" if idle else f"the time of {value:g} s was up"
-        return broker.ledger.stand_in("idle_timeout" if idle else "timeout", why, limit=limit)
+    def _unconfined(self, error: SandboxError, record: Record) -> Result:
+        """Give the result of a run that was never begun, since it could not be confined."""
+        words = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
+        return Result(
+            run_id=self.run_id,
+            label=self._job.label,
+            stop_reason="sandbox_unavailable",
+            summary="",
+            model=self._model.name,
+            limits=self._limits,
+            duration_s=round(record.elapsed_s, 3),
+            error=Failure(type="sandbox_unavailable", message=words),
+        )
 
     async def _assemble(
         self,
@@ -246,10 +264,11 @@ class Run:
         record: Record,
         *,
         settled: Settled,
-        used: Exit | None,
+        worker: Worker,
     ) -> Result:
-        ledger, ending = broker.ledger, _after(settled, ending).fitted()
-        if ending.limit and ending.stop_reason in ("timeout", "idle_timeout"):
+        ledger, ending = broker.ledger, after_files(settled, ending).fitted()
+        exited, used = worker.exit, worker.used
+        if ending.limit and ending.stop_reason in ("timeout", "idle_timeout", "resource_limit"):
             record.event(LimitEvent, limit=ending.limit)
         return Result(
             run_id=self.run_id,
@@ -277,11 +296,12 @@ class Run:
             sandbox=self._sandbox,
             resources=Resources(
                 peak_memory_bytes=used.peak_memory_bytes if used else None,
-                cpu_s=used.cpu_s if used else None,
+                cpu_s=round(max(exited.cpu_s if exited else 0.0, used.cpu_s if used else 0.0), 3),
+                processes=used.processes if used else None,
             ),
             limits=self._limits,
             duration_s=round(record.elapsed_s, 3),
-            exit_signal=self._cancel_signal or (used.signal if used else None),
+            exit_signal=self._cancel_signal or (exited.signal if exited else None),
             error=ending.error,
         )
 
@@ -294,48 +314,15 @@ class Run:
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)
 
 
-def _after(settled: Settled, ending: Ending) -> Ending:
-    """Say how the run ended once its files are settled: a commit that failed is no completion."""
-    if settled.error is None:
-        return ending
-    stop_reason = "conflict" if settled.is_conflict else "crashed"
+def _sandbox_record(report: Report, plan: Plan, *, bounded: tuple[str, ...]) -> SandboxRecord:
+    record = msgspec.convert(report, SandboxRecord, from_attributes=True)
+    missing = {each.layer: each for each in record.missing}
+    for layer, reason in plan.missing:
+        missing.setdefault(layer, MissingLayer(layer=layer, reason=reason))
+    for layer in bounded:
+        missing.pop(layer, None)
     return msgspec.structs.replace(
-        ending,
-        stop_reason=stop_reason if ending.stop_reason == "completed" else ending.stop_reason,
-        error=ending.error or settled.error,
+        record,
+        enforced=tuple(dict.fromkeys((*record.enforced, *bounded))),
+        missing=tuple(missing.values()),
     )
-
-
-async def _check_end(worker: Worker, ending: Ending) -> None:
-    """Hold the child's exit and stdout against the ledger; raise ChannelError on a difference."""
-    try:
-        ended = await asyncio.wait_for(worker.wait(), FINISH_GRACE_S)
-    except TimeoutError as error:
-        raise ChannelError("the worker did not end after its last message") from error
-    if ended.status != 0:
-        raise ChannelError("the worker failed after its last message")
-    if worker.stdout.head != ending.summary.encode():
-        raise ChannelError("what the worker wrote to stdout is not the summary")
-
-
-async def _crashed(worker: Worker, broker: Broker, error: ChannelError) -> Ending:
-    """Say how the child ended, with the end of what it wrote to stderr."""
-    try:
-        ended = await asyncio.wait_for(worker.wait(), CRASH_GRACE_S)
-    except TimeoutError:
-        how = "it was killed"
-    else:
-        how = (
-            f"it was ended by {signal.Signals(ended.signal).name}"
-            if ended.signal
-            else f"it ended with status {ended.status}"
-        )
-    stderr = printable(worker.stderr.tail.decode(errors="replace")).strip()
-    message = f"the worker crashed ({error}; {how})" + (f"\n{stderr}" if stderr else "")
-    return broker.ledger.stand_in(
-        "crashed", "the worker crashed", error=Failure(type="crashed", message=message)
-    )
-
-
-def _sandbox_record(report: Report) -> SandboxRecord:
-    return msgspec.convert(report, SandboxRecord, from_attributes=True)

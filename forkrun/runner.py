@@ -6,15 +6,18 @@ import os
 from collections.abc import Mapping
 from types import TracebackType
 
+from forkrun.confinement import Confinement
 from forkrun.events import Emit, Event
 from forkrun.gate import CanUseTool
-from forkrun.job import Job, check
+from forkrun.job import Job, check, workspace_path
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.opening import check_fork
 from forkrun.result import Result
 from forkrun.run import Run
 from forkrun.snapshot.freeze import Snapshot
+from forkrun.transaction import tidy
+from forkrun.workspace.commit import Recovery
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
@@ -33,6 +36,8 @@ class Runner:
         self._environ = dict(os.environ if environ is None else environ)
         self._model = model
         self._models: dict[str, Model] = {}
+        self._confinement = Confinement()
+        self._tidied: set[str] = set()
 
     async def __aenter__(self) -> Runner:
         return self
@@ -82,12 +87,22 @@ class Runner:
             check_fork(job)
         return Run(
             job,
+            confinement=self._confinement,
+            recovered=self._tidy(job),
             snapshot=snapshot,
             model=self._model_for(job, snapshot),
             environ=self._environ,
             emit=on_event or _nobody,
             can_use_tool=can_use_tool,
         )
+
+    def _tidy(self, job: Job) -> tuple[Recovery, ...]:
+        """Make good, once for each workspace, what runs left there that were killed."""
+        workspace = workspace_path(job, self._environ)
+        if workspace in self._tidied:
+            return ()
+        self._tidied.add(workspace)
+        return tidy(workspace, environ=self._environ, keep_days=job.keep_patch_days)
 
     def _model_for(self, job: Job, snapshot: Snapshot | None) -> Model:
         """Give the model that answers; that of a fork is its parent's, whatever the default is."""

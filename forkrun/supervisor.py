@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -28,13 +27,20 @@ import msgspec
 
 from forkrun.channel import HEADER_BYTES, Decoder, encode, frame_size
 from forkrun.errors import ChannelError, ForkrunError
-from forkrun.limits import MAX_SUMMARY_BYTES
+from forkrun.limits import MAX_SUMMARY_BYTES, Limits
 from forkrun.protocol import Message, ToParent
+from forkrun.result import LimitHit
 from forkrun_sandbox import spec as sandbox_spec
+from forkrun_sandbox.bwrap import bwrap_argv
+from forkrun_sandbox.launch import Usage, hold
+from forkrun_sandbox.spec import Spec
 
 STDERR_TAIL_BYTES = 16 * 1024
 READ_BYTES = 64 * 1024
 EOF_GRACE_S = 2.0
+EMPTY_S = 10.0
+LIMIT_POLL_S = 0.5
+FULL = 0.95
 
 _BOOTSTRAP = """\
 import sys
@@ -95,11 +101,13 @@ def _folder(path: str) -> str:
 class Worker:
     """One child process. An async context manager: leaving it ends and reaps the whole tree."""
 
-    def __init__(self, *, environ: Mapping[str, str], grace_s: float) -> None:
+    def __init__(self, *, spec: Spec, environ: Mapping[str, str], grace_s: float) -> None:
+        self._spec = spec
         self._environ = dict(environ)
         self._grace_s = grace_s
         self._decoder: Decoder[ToParent] = Decoder(ToParent)
         self._exit: asyncio.Future[Exit]
+        self.used: Usage | None = None
         self.stdout = Tail(keep_head=MAX_SUMMARY_BYTES + 1)
         self.stderr = Tail(keep_tail=STDERR_TAIL_BYTES)
 
@@ -111,7 +119,7 @@ class Worker:
                 on_failure.callback(ours.close)
                 on_failure.callback(self._upper.close)
                 self._process = subprocess.Popen(
-                    worker_argv(theirs.fileno(), its_upper.fileno()),
+                    self._argv(theirs.fileno(), its_upper.fileno()),
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -120,6 +128,7 @@ class Worker:
                     cwd="/",
                     start_new_session=True,
                 )
+            self._held = hold(self._process.pid, spec=self._spec)
             self._watch_exit()
             self._drains = [
                 Drain(self._process.stdout, self.stdout),
@@ -151,6 +160,13 @@ class Worker:
     def pid(self) -> int:
         """The process id of the child."""
         return self._process.pid
+
+    def _argv(self, *fds: int) -> list[str]:
+        argv = worker_argv(*fds)
+        if self._spec.tier != "bwrap":
+            return argv
+        own = (sys.prefix, sys.base_prefix, *package_folders())
+        return bwrap_argv(self._spec, argv, own=own)
 
     async def send(self, message: Message) -> None:
         """Send one message. Raises ChannelError when the child is gone."""
@@ -197,19 +213,60 @@ class Worker:
         if not task.done():
             raise ChannelError("the child ended while the model was answering")
 
+    def confined(self) -> tuple[str, ...]:
+        """Take note that the child is confined; give what its control group bounds."""
+        self._held.find()
+        return self._held.bounded
+
+    async def until_limit(self, limits: Limits) -> LimitHit:
+        """Return when the whole tree has met a bound that it cannot recover from."""
+        while True:
+            await asyncio.sleep(LIMIT_POLL_S)
+            if hit := self.limit_hit(limits):
+                return hit
+
+    def limit_hit(self, limits: Limits) -> LimitHit | None:
+        """Say which bound of the whole tree is met now, if one is.
+
+        Memory is the kernel's to hold where there is a control group, and ours where there is none.
+        A refused fork ends a run only while the processes stay at their bound, as a fork bomb's do.
+        """
+        bounded = self._held.bounded
+        if "memory" not in bounded or "processes" in self._held.limits_hit():
+            used = self._held.usage()
+            if limits.processes and used.processes_now >= limits.processes * FULL:
+                value = limits.processes
+                return LimitHit(kind="processes", value=value, used=used.processes_now)
+            if limits.memory_bytes and (used.memory_bytes or 0) > limits.memory_bytes:
+                return LimitHit(
+                    kind="memory", value=limits.memory_bytes, used=used.memory_bytes or 0
+                )
+        return None
+
+    def usage(self) -> Usage:
+        """Read what the whole tree uses and has used."""
+        return self._held.usage()
+
+    def was_out_of_memory(self) -> bool:
+        """Say whether the kernel has killed a process because the memory bound was met."""
+        return "memory" in self._held.limits_hit()
+
     def kill(self) -> None:
         """Kill the tree at once; leaving the block reaps it."""
         if not self._exit.done():
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+            self._held.kill()
 
     async def _end(self) -> None:
         if not self._exit.done():
             self._process.terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
+        self.used = self._held.usage()
         self.kill()
+        if not await asyncio.to_thread(self._held.is_empty, timeout_s=EMPTY_S):
+            raise ForkrunError(f"processes of this run could not be ended: {self._process.pid}")
         await self._exit
+        self._held.close()
         for drain in self._drains:
             drain.close()
         self._upper.close()

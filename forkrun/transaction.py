@@ -16,7 +16,7 @@ import msgspec
 from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.policy import Policy
-from forkrun.result import Change, Failure, Withheld
+from forkrun.result import Change, Failure, LimitHit, Withheld
 from forkrun.state import state_folder
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import Conflict, Recovery, commit_changes, recover
@@ -25,6 +25,10 @@ from forkrun.workspace.patch import diffstat
 from forkrun.workspace.records import Changes
 from forkrun.workspace.selection import select_changes
 from forkrun.workspace.views import Form, View, open_view, sweep_views
+from forkrun_sandbox.launch import sweep as sweep_groups
+
+SPARE_BYTES = 64 * 1024
+SPARE_FILES = 16
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,12 +43,14 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     patch: str | None = None
     diffstat: str = ""
     is_conflict: bool = False
+    limit: LimitHit | None = None
     error: Failure | None = None
 
 
 def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tuple[Recovery, ...]:
     """Finish or undo commits that were killed here, and remove what killed runs left behind."""
     state = state_folder(environ)
+    sweep_groups()
     if not os.path.isdir(state):
         return ()
     sweep_views(state)
@@ -118,9 +124,21 @@ class Transaction:
             )
         if not job.commits:
             return settled
+        if limit := self._disk_limit():
+            return msgspec.structs.replace(self._keep(chosen, settled), limit=limit)
         if is_completed:
             return self._commit(chosen, settled)
         return self._keep(chosen, settled)
+
+    def _disk_limit(self) -> LimitHit | None:
+        """Say whether the view is full: then some file in it may be cut short."""
+        if self._upper is None:
+            return None
+        found = os.fstatvfs(self._upper)
+        if found.f_bavail * found.f_bsize >= SPARE_BYTES and found.f_favail >= SPARE_FILES:
+            return None
+        size = found.f_blocks * found.f_frsize
+        return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
 
     def _commit(self, chosen: Changes, settled: Settled) -> Settled:
         # The patch comes first: a commit replaces the contents that it is made of.

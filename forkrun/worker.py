@@ -57,7 +57,7 @@ def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
             start.sandbox, keep_fds=(channel.fileno(), summary_fd), upper_socket=upper_fd
         )
     except SandboxFault as error:
-        channel.send(Fault(kind="sandbox", message=str(error)))
+        channel.send(Fault(kind="sandbox", message=str(error), layer=error.layer))
         os._exit(SANDBOX_REFUSED)
     channel.send(Ready(report=report))
     with Toolbox(
@@ -74,7 +74,7 @@ def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
 
 
 def _rules(layers: tuple[Rules, ...]) -> Mapping[str, Any]:
-    """Give what a toolbox needs of the rules; where there are none, nothing is imported for them."""
+    """Give what a toolbox needs of the rules; without any, nothing is imported for them."""
     if not any(rules.allow or rules.deny or rules.ask for rules in layers):
         return {}
     from forkrun.policy import Policy

@@ -77,7 +77,7 @@ def _workspace(spec: Spec) -> list[str]:
         size = str(spec.limits.disk_bytes or 512 * 1024**2)
         return ["--size", size, "--tmpfs", spec.workspace]
     flag = "--ro-bind" if spec.workspace_mode == "read" else "--bind"
-    return [flag, spec.workspace, spec.workspace]
+    return [flag, spec.workspace_source or spec.workspace, spec.workspace]
 
 
 def _masks(spec: Spec) -> list[str]:

@@ -34,12 +34,16 @@ _GUARDIAN_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What a sandbox uses and has used. Bytes and seconds; None where it cannot be read."""
+    """What a sandbox uses and has used. Bytes and seconds; None where it cannot be read.
+
+    `processes` is the most there were at once, `processes_now` how many there are.
+    """
 
     memory_bytes: int | None
     peak_memory_bytes: int | None
     cpu_s: float
     processes: int
+    processes_now: int
 
 
 def hold(pid: int, *, spec: Spec) -> Held:
@@ -57,6 +61,11 @@ def hold(pid: int, *, spec: Spec) -> Held:
             group = None
             missing = (*missing, Missing(layer="cgroups", reason=str(refusal.strerror)))
     return Held(pid, tier=spec.tier, group=group, missing=missing)
+
+
+def sweep() -> int:
+    """Remove the control groups of parents that were killed; give how many."""
+    return cgroups.sweep()
 
 
 class Held:
@@ -165,6 +174,7 @@ class Held:
             peak_memory_bytes=self._peak_memory_bytes,
             cpu_s=inside.cpu_s,
             processes=self._peak_processes,
+            processes_now=inside.processes,
         )
 
     def limits_hit(self) -> tuple[str, ...]:

@@ -34,6 +34,7 @@ class Spec:
     "write" (the directory itself), "read" (read-only), "empty" (a private directory that is gone
     afterwards) or "overlay" (a private copy-on-write view: what is written lands in `upper`/upper,
     where `upper` is an empty directory on the host, or without one in memory, of `disk_bytes`).
+    With `workspace_source` it is that directory which appears there, a copy for instance.
     `writable` are files and directories, also inside a read-only workspace, that are written in
     place; `masked` are files and directories that can be neither read nor replaced. `root` is a
     root file system to use instead of the host's. `network` is "none", "loopback" or "host".
@@ -45,6 +46,7 @@ class Spec:
     tier: str
     workspace: str
     workspace_mode: str = "write"
+    workspace_source: str | None = None
     upper: str | None = None
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()

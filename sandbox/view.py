@@ -289,7 +289,8 @@ def _mount_workspace(view: _View, spec: Spec, *, upper_socket: int) -> None:
         _mount_overlay(view, spec, upper_socket=upper_socket)
     else:
         read_only = kernel.MOUNT_ATTR_RDONLY if spec.workspace_mode == "read" else 0
-        view.bind(path, path, attributes=_PRIVATE | read_only)
+        source = spec.workspace_source or path
+        view.bind(source, path, attributes=_PRIVATE | read_only)
 
 
 def _mount_overlay(view: _View, spec: Spec, *, upper_socket: int) -> None:

@@ -36,7 +36,9 @@ SANDBOX_OF = {
         "forkrun_sandbox.spec",
         "forkrun_sandbox.fault",
         "forkrun_sandbox.probe",
+        "forkrun_sandbox.bwrap",
         "forkrun_sandbox.launch",
+        "forkrun_sandbox.toolchains",
     ),
 }
 """The faces of the sandbox that each side may name; the package itself does nothing."""

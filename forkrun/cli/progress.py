@@ -18,6 +18,7 @@ from forkrun.events import (
     ResultEvent,
     RetryEvent,
     SettledEvent,
+    StartedEvent,
     ToolCallEvent,
     TurnEvent,
 )
@@ -37,6 +38,7 @@ class Progress:
         self._verbose = verbosity > 0
         self._live = _LiveLine() if not self._quiet and os.isatty(2) else None
         self._tokens = 0
+        self.notices: tuple[str, ...] = ()
 
     def __enter__(self) -> Progress:
         return self
@@ -53,15 +55,15 @@ class Progress:
         if self._live:
             self._live.stop()
 
-    def say(self, text: str) -> None:
-        """Say a line of our own."""
-        if not self._quiet:
-            tell(text)
-
     def show(self, event: Event) -> None:
         """Show what an event means, if it means anything to people."""
         if self._quiet:
             return
+        if isinstance(event, StartedEvent):
+            for notice in self.notices:
+                tell(notice)
+            for missing in event.sandbox.missing:
+                tell(f"not confined by {missing.layer}: {missing.reason}")
         if isinstance(event, TurnEvent):
             self._tokens += event.usage.total_tokens
         if isinstance(event, SettledEvent):

@@ -56,8 +56,7 @@ async def _run(job: Job, snapshot: Snapshot | None, on_event: Any, progress: Pro
     loop = asyncio.get_running_loop()
     async with Runner() as runner:
         run = runner.prepare(job, snapshot=snapshot, on_event=on_event)
-        for notice in run.notices:
-            progress.say(notice)
+        progress.notices = run.notices
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(run.cancel, signal_number=number))
         return await run.result()

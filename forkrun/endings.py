@@ -1,0 +1,81 @@
+"""How a run ended, in the eyes of the trusted side: what the child claims is held against it."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+
+import msgspec
+
+from forkrun.errors import ChannelError
+from forkrun.ledger import Ending, Ledger
+from forkrun.limits import Limits
+from forkrun.result import Failure, LimitHit
+from forkrun.supervisor import Worker
+from forkrun.text import printable
+from forkrun.transaction import Settled
+
+FINISH_GRACE_S = 10.0
+CRASH_GRACE_S = 1.0
+
+
+async def check_end(worker: Worker, ending: Ending) -> None:
+    """Hold the child's exit and stdout against the ledger; raise ChannelError on a difference."""
+    try:
+        ended = await asyncio.wait_for(worker.wait(), FINISH_GRACE_S)
+    except TimeoutError as error:
+        raise ChannelError("the worker did not end after its last message") from error
+    if ended.status != 0:
+        raise ChannelError("the worker failed after its last message")
+    if worker.stdout.head != ending.summary.encode():
+        raise ChannelError("what the worker wrote to stdout is not the summary")
+
+
+async def after_crash(
+    worker: Worker, ledger: Ledger, limits: Limits, *, error: ChannelError
+) -> Ending:
+    """Say how a child ended that did not end as it should, with the end of its stderr."""
+    try:
+        ended = await asyncio.wait_for(worker.wait(), CRASH_GRACE_S)
+    except TimeoutError:
+        how = "it was killed"
+    else:
+        how = f"it ended with status {ended.status}"
+        if ended.signal:
+            how = f"it was ended by {signal.Signals(ended.signal).name}"
+    if worker.was_out_of_memory() and limits.memory_bytes:
+        used = worker.usage().peak_memory_bytes or limits.memory_bytes
+        limit = LimitHit(kind="memory", value=limits.memory_bytes, used=used)
+        return after_limit(ledger, limit)
+    stderr = printable(worker.stderr.tail.decode(errors="replace")).strip()
+    message = f"the worker crashed ({error}; {how})" + (f"\n{stderr}" if stderr else "")
+    return ledger.stand_in(
+        "crashed", "the worker crashed", error=Failure(type="crashed", message=message)
+    )
+
+
+def after_limit(ledger: Ledger, limit: LimitHit) -> Ending:
+    """End a run whose processes together have met a bound."""
+    return ledger.stand_in("resource_limit", f"the bound on {limit.kind} was reached", limit=limit)
+
+
+def out_of_time(ledger: Ledger, limits: Limits, *, is_idle: bool) -> Ending:
+    """End a run that has been silent for too long, or has used up its time."""
+    if is_idle:
+        limit = LimitHit(kind="idle", value=limits.idle_timeout_s, used=limits.idle_timeout_s)
+        why = f"nothing was heard for {limits.idle_timeout_s:g} s"
+        return ledger.stand_in("idle_timeout", why, limit=limit)
+    limit = LimitHit(kind="wall_clock", value=limits.timeout_s, used=limits.timeout_s)
+    return ledger.stand_in("timeout", f"the time of {limits.timeout_s:g} s was up", limit=limit)
+
+
+def after_files(settled: Settled, ending: Ending) -> Ending:
+    """Say how the run ended once its files are settled: a commit that failed is no completion."""
+    if ending.stop_reason != "completed":
+        return msgspec.structs.replace(ending, error=ending.error or settled.error)
+    if settled.limit:
+        return msgspec.structs.replace(ending, stop_reason="resource_limit", limit=settled.limit)
+    if settled.error:
+        stop_reason = "conflict" if settled.is_conflict else "crashed"
+        return msgspec.structs.replace(ending, stop_reason=stop_reason, error=settled.error)
+    return ending
