@@ -515,3 +515,32 @@ def test_a_rename_in_a_large_tree_is_told_from_a_deletion(bench):
     assert bench.run("mv z/a z/b")[0].is_committed
     outcome, _ = bench.run("echo mine > z/b", meanwhile=(bench.workspace / "z/b").unlink)
     assert [(each.path, each.did) for each in outcome.conflicts] == [("z/b", "deleted")]
+
+
+def test_another_directory_in_the_workspaces_place_is_refused(bench, tmp_path):
+    """A workspace that was moved away during the run gets nothing, nor does what stands there now."""
+    bench.write("f", "old\n")
+    with bench.view() as view:
+        work_in(view, "echo new > f; echo n > n")
+        changes = read_changes(view)
+        bench.workspace.rename(tmp_path / "moved")
+        bench.workspace.mkdir()
+        with pytest.raises(WorkspaceError, match="another directory"):
+            commit_changes(changes, state_dir=str(bench.state))
+    assert os.listdir(bench.workspace) == []
+    assert (tmp_path / "moved/f").read_text() == "old\n"
+
+
+def test_a_copy_says_how_large_it_is(bench):
+    """A copy reports bytes done and in all, leaves out what git ignores, and keeps to its bound."""
+    if bench.form == "overlay":
+        pytest.skip("nothing is copied")
+    bench.write(".gitignore", "big/\n")
+    bench.write("big/file", "x" * 10_000)
+    bench.write("a", "x" * 100)
+    seen = []
+    with bench.view(progress=lambda done, total: seen.append((done, total))) as view:
+        assert sorted(os.listdir(view.copy)) == [".gitignore", "a"]
+    assert seen[-1] == (105, 105)
+    with pytest.raises(WorkspaceError, match="too large"), bench.view(max_copy_bytes=50):
+        pass
