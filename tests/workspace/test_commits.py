@@ -544,3 +544,21 @@ def test_a_copy_says_how_large_it_is(bench):
     assert seen[-1] == (105, 105)
     with pytest.raises(WorkspaceError, match="too large"), bench.view(max_copy_bytes=50):
         pass
+
+
+def test_as_root_everything_belongs_to_the_owner_of_the_workspace(bench):
+    """Root commits the work of a child that ran as the owner: owners stay, new files are the owner's."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    bench.write("f", "old\n")
+    bench.write("roots", "r\n", mode=0o666)
+    for path in (bench.workspace, bench.workspace / "f"):
+        os.chown(path, 1000, 1000)
+    run = "setpriv --reuid 1000 --regid 1000 --clear-groups bash -c 'echo new > f; mkdir -p d/e; echo n > d/e/n; ln -s f l; echo more >> roots'"
+    outcome, _ = bench.run(run)
+    assert outcome.is_committed
+    owners = {
+        path: os.lstat(bench.workspace / path).st_uid
+        for path in ("f", "d", "d/e", "d/e/n", "l", "roots")
+    }
+    assert owners == {"f": 1000, "d": 1000, "d/e": 1000, "d/e/n": 1000, "l": 1000, "roots": 0}
