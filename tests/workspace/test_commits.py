@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+import support_views
 from support_views import picture, unshare, work_in
 
 from forkrun.errors import WorkspaceError
@@ -441,7 +442,7 @@ def test_a_commit_into_an_overlay_itself(bench, tmp_path):
     mount = f"""
 set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir={tmp_path}/up,workdir={tmp_path}/wo,userxattr" "$1"
-exec "{sys.executable}" -W error -c "$2" "$1" "{os.path.dirname(__file__)}" "{tmp_path}/inner-state" "$3"
+exec "{sys.executable}" -W error -c "$2" "$1" "{os.path.dirname(support_views.__file__)}" "{tmp_path}/inner-state" "$3"
 """
     (tmp_path / "up").mkdir()
     (tmp_path / "wo").mkdir()
