@@ -35,7 +35,7 @@ _SPECIAL_NAMES = {
 }
 
 
-def read_changes(view: View, *, upper_fd: int | None = None, max_entries: int = 500_000) -> Changes:
+def read_changes(view: View, *, upper_fd: int | None = None, max_entries: int = 200_000) -> Changes:
     """Return what the view differs in from the workspace as it is now. Call it once for a view.
 
     `upper_fd` is the upper directory where the sandbox made one of its own (a tmpfs); it stays the

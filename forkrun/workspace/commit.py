@@ -32,6 +32,7 @@ from forkrun.workspace.journal import (
     workspaces_of,
 )
 from forkrun.workspace.lock import workspace_lock
+from forkrun.workspace.planning import plan_steps
 from forkrun.workspace.records import Change, Changes, Node
 from forkrun.workspace.steps import Moved, Place, clean_step, do_step, undo_step
 from forkrun.workspace.transfer import copy_bytes
@@ -68,7 +69,8 @@ def commit_changes(changes: Changes, *, state_dir: str, lock_timeout_s: float = 
     Raises WorkspaceError where the workspace stays locked, or cannot be written; it is then as it
     was.
     """
-    with _locked(changes.workspace, state_dir, lock_timeout_s) as tree:
+    with _locked(changes.workspace, state_dir, lock_timeout_s) as tree, _failing():
+        _expect_same_directory(tree, changes)
         recovered = _recover(tree, changes.workspace, state_dir)
         conflicts = find_conflicts(tree, changes.entries)
         if conflicts:
@@ -85,7 +87,7 @@ def recover(
     workspace = os.path.realpath(workspace)
     if not os.path.isdir(os.path.join(state_dir, "journals")):
         return ()
-    with _locked(workspace, state_dir, lock_timeout_s) as tree:
+    with _locked(workspace, state_dir, lock_timeout_s) as tree, _failing():
         return _recover(tree, workspace, state_dir)
 
 
@@ -145,9 +147,9 @@ def _locked(workspace: str, state_dir: str, timeout_s: float) -> Iterator[Tree]:
 
 def _commit(tree: Tree, changes: Changes, state_dir: str) -> tuple[Conflict, ...]:
     token = new_token()
-    steps = tuple(_Planner(tree, changes.entries, token=token).steps())
+    steps = plan_steps(tree, changes.entries, token=token)
     plan = Plan(workspace=os.fsencode(changes.workspace), steps=steps)
-    with _failing(changes.workspace), new_journal(state_dir, plan, token=token) as journal:
+    with new_journal(state_dir, plan, token=token) as journal:
         place = Place(tree, journal)
         try:
             _prepare(place, changes)
@@ -168,14 +170,23 @@ def _commit(tree: Tree, changes: Changes, state_dir: str) -> tuple[Conflict, ...
 
 
 @contextlib.contextmanager
-def _failing(workspace: str) -> Iterator[None]:
+def _failing() -> Iterator[None]:
     try:
         yield
     except OSError as error:
         raise WorkspaceError(
-            f"the changes cannot be committed to {workspace}: {error}",
-            hint="Nothing was changed there.",
+            f"the changes cannot be committed: {error}", hint="The workspace is as it was."
         ) from error
+
+
+def _expect_same_directory(tree: Tree, changes: Changes) -> None:
+    """Refuse where another directory stands at the workspace's path than at the start."""
+    if isinstance(changes.old, Tree):
+        then, now = os.fstat(changes.old.fd), os.fstat(tree.fd)
+        if (then.st_dev, then.st_ino) != (now.st_dev, now.st_ino):
+            raise WorkspaceError(
+                f"another directory has taken the place of the workspace: {changes.workspace}"
+            )
 
 
 def _recover(tree: Tree, workspace: str, state_dir: str) -> tuple[Recovery, ...]:
@@ -294,11 +305,17 @@ def _do(place: Place) -> None:
 
 def _undo(place: Place) -> None:
     journal = place.journal
-    if journal.has("committing"):
-        journal.mark("undoing")
-    place.tree.forget()
-    for index, step in reversed(list(enumerate(journal.plan.steps))):
-        undo_step(place, step, new_inode=journal.inodes.get(index, 0))
+    try:
+        if journal.has("committing"):
+            journal.mark("undoing")
+        place.tree.forget()
+        for index, step in reversed(list(enumerate(journal.plan.steps))):
+            undo_step(place, step, new_inode=journal.inodes.get(index, 0))
+    except OSError as error:
+        raise WorkspaceError(
+            f"a commit that failed half way cannot be undone now: {error}",
+            hint=f"`forkrun recover` tries again; the journal is {journal.directory}",
+        ) from error
     journal.remove()
 
 
@@ -307,113 +324,3 @@ def _clean(place: Place) -> None:
     for step in place.journal.plan.steps:
         clean_step(place, step)
     place.journal.remove()
-
-
-class _Planner:
-    """Turns changes into steps, in an order in which each can be done."""
-
-    def __init__(self, tree: Tree, entries: tuple[Change, ...], *, token: str) -> None:
-        self._tree = tree
-        self._token = token
-        self._count = 0
-        self._gone = {each.path for each in entries if each.after is None}
-        self._fresh = {each.path for each in entries if each.before is None}
-        self._entries = entries
-
-    def steps(self) -> Iterator[Step]:
-        """Yield removals from the bottom up, new directories, contents, and last the modes."""
-        removed = [each for each in self._entries if each.after is None]
-        for each in reversed(removed):
-            yield self._remove(each)
-        kept = [each for each in self._entries if each.after is not None]
-        made = [each for each in kept if each.before is None and _is_directory(each)]
-        for each in made:
-            if self._tree.lstat(each.path) is None or each.path in self._gone:
-                yield Step(act="make", path=os.fsencode(each.path), is_directory=True)
-        for each in kept:
-            if not _is_directory(each) and each.kind != "mode":
-                yield self._put(each)
-        for each in reversed(kept):
-            if each.kind == "mode" or each in made:
-                yield from self._mode(each)
-
-    def _remove(self, change: Change) -> Step:
-        before = change.before
-        assert before is not None
-        old = self._old(change.path)
-        return Step(
-            act="remove",
-            path=os.fsencode(change.path),
-            backup=self._name(change.path),
-            is_directory=before.type == "directory",
-            mode=before.mode,
-            inode=old.st_ino,
-            size=old.st_size,
-            mtime_ns=old.st_mtime_ns,
-        )
-
-    def _put(self, change: Change) -> Step:
-        after, before = change.after, change.before
-        assert after is not None
-        path = os.fsencode(change.path)
-        if before is None:
-            return Step(act="add", path=path, new=self._name(change.path), mode=after.mode & 0o777)
-        old = self._old(change.path)
-        in_place = after.type == before.type == "file" and self._is_stuck(change.path)
-        return Step(
-            act="replace",
-            path=path,
-            new=self._name(change.path, in_journal=in_place),
-            backup=self._name(change.path, in_journal=in_place),
-            mode=after.mode & (0o777 | before.mode),
-            old_mode=before.mode,
-            inode=old.st_ino,
-            size=old.st_size,
-            mtime_ns=old.st_mtime_ns,
-        )
-
-    def _mode(self, change: Change) -> Iterator[Step]:
-        after, before = change.after, change.before
-        assert after is not None
-        old_mode = 0o700 if before is None else before.mode
-        mode = after.mode & (0o777 | old_mode)
-        is_theirs = before is None and change.path not in self._gone
-        if is_theirs and self._tree.lstat(change.path) is not None:
-            return  # somebody has made the same directory, and its mode
-        yield Step(
-            act="mode",
-            path=os.fsencode(change.path),
-            is_directory=_is_directory(change),
-            mode=mode,
-            old_mode=old_mode,
-        )
-
-    def _old(self, path: str) -> os.stat_result:
-        found = self._tree.lstat(path)
-        if found is None:
-            raise WorkspaceError(f"gone while the commit was planned: {path}")
-        return found
-
-    def _name(self, path: str, *, in_journal: bool = False) -> bytes:
-        """Return a name of our own in the nearest directory that stands before and after."""
-        self._count += 1
-        name = f".forkrun-{self._token}-{self._count}"
-        if in_journal:
-            return b"/" + os.fsencode(name)
-        anchor = path.rpartition("/")[0]
-        while anchor in self._gone or anchor in self._fresh:
-            anchor = anchor.rpartition("/")[0]
-        return os.fsencode(join(anchor, name))
-
-    def _is_stuck(self, path: str) -> bool:
-        """Whether a file can be written, but not replaced by another one of the same owner."""
-        directory, name = self._tree.parent(path)
-        found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-        if os.geteuid() not in (0, found.st_uid):
-            return True
-        return not os.access(".", os.W_OK | os.X_OK, dir_fd=directory, effective_ids=True)
-
-
-def _is_directory(change: Change) -> bool:
-    node = change.after or change.before
-    return node is not None and node.type == "directory"

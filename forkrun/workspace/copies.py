@@ -40,6 +40,20 @@ def copy_tree(
 
     Raises WorkspaceError before anything is copied where the bound would be exceeded.
     """
+    try:
+        return _copy_all(source, target, ignored=ignored, max_bytes=max_bytes, progress=progress)
+    except OSError as error:
+        raise WorkspaceError(f"the workspace cannot be copied: {error}") from error
+
+
+def _copy_all(
+    source: Tree,
+    target: Tree,
+    *,
+    ignored: Ignored,
+    max_bytes: int | None,
+    progress: Progress | None,
+) -> Copied:
     found = dict(_survey(source, ignored=ignored))
     total = sum(each.st_size for each in found.values() if stat.S_ISREG(each.st_mode))
     if max_bytes is not None and total > max_bytes:
@@ -50,13 +64,17 @@ def copy_tree(
     copied = Copied()
     done = 0
     for path, each in found.items():
+        try:
+            _copy_entry(source, target, path=path, found=each)
+        except (PermissionError, FileNotFoundError):
+            continue  # not readable for the child either, or gone meanwhile
         copied.before[path] = stamp_of(each)
-        _copy_entry(source, target, path=path, found=each)
         if progress is not None and stat.S_ISREG(each.st_mode):
             done += each.st_size
             progress(done, total)
     # Last, and from the bottom up: a directory may be one that its owner must not write.
-    for path, each in reversed(found.items()):
+    for path in reversed(copied.before):
+        each = found[path]
         parent, name = target.parent(path)
         if stat.S_ISDIR(each.st_mode):
             os.chmod(name, stat.S_IMODE(each.st_mode), dir_fd=parent)
@@ -70,7 +88,7 @@ def _survey(source: Tree, *, ignored: Ignored) -> Iterator[tuple[str, os.stat_re
     pending = [""]
     while pending:
         directory = pending.pop()
-        for name in source.names(directory):
+        for name in _readable_names(source, directory):
             path = f"{directory}/{name}" if directory else name
             found = source.lstat(path)
             if found is None or len(os.fsencode(path)) > MAX_PATH_BYTES:
@@ -82,6 +100,13 @@ def _survey(source: Tree, *, ignored: Ignored) -> Iterator[tuple[str, os.stat_re
                 pending.append(path)
             if is_directory or stat.S_ISREG(found.st_mode) or stat.S_ISLNK(found.st_mode):
                 yield path, found
+
+
+def _readable_names(source: Tree, directory: str) -> list[str]:
+    try:
+        return source.names(directory)
+    except (PermissionError, FileNotFoundError):
+        return []
 
 
 def _copy_entry(source: Tree, target: Tree, *, path: str, found: os.stat_result) -> None:

@@ -13,7 +13,7 @@ from typing import BinaryIO, cast
 
 import msgspec
 
-from forkrun.errors import InputError
+from forkrun.errors import InputError, WorkspaceError
 from forkrun.workspace.commit import Committed, commit_changes
 from forkrun.workspace.dirs import open_tree
 from forkrun.workspace.patch import FileStat, write_patch
@@ -36,21 +36,16 @@ def keep_patch(
 def save_patch(changes: Changes, *, path: str) -> tuple[FileStat, ...]:
     """Write the patch of changes to a file, wholly or not at all.
 
-    Must come before the commit, which replaces the old contents.
+    Must come before the commit, which replaces the old contents. A path that is no regular file
+    (/dev/stdout, a FIFO) is written to and stays what it is.
     """
-    partial = f"{path}.{os.getpid()}.partial"
     try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as out:
-            stats = write_patch(changes, cast(BinaryIO, out))
-            out.flush()
-            os.fsync(fd)
-        os.rename(partial, path)
-    except BaseException:
-        if os.path.lexists(partial):
-            os.unlink(partial)
-        raise
-    return stats
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "wb") as out:
+                return write_patch(changes, out)
+        return _replace(changes, path)
+    except OSError as error:
+        raise WorkspaceError(f"the patch cannot be written: {error}") from error
 
 
 def apply_patch(
@@ -112,6 +107,23 @@ def _open_patch(path: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, patch)
     except OSError as error:
         raise InputError(f"the patch cannot be used: {path}: {error}") from error
+
+
+def _replace(changes: Changes, path: str) -> tuple[FileStat, ...]:
+    path = os.path.realpath(path)
+    partial = f"{path}.{os.getpid()}.partial"
+    try:
+        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(fd, "wb") as out:
+            stats = write_patch(changes, cast(BinaryIO, out))
+            out.flush()
+            os.fsync(fd)
+        os.rename(partial, path)
+    except BaseException:
+        if os.path.lexists(partial):
+            os.unlink(partial)
+        raise
+    return stats
 
 
 class _Result(msgspec.Struct):

@@ -7,28 +7,29 @@ been changed by somebody, which is a conflict; hunks are never fitted in at anot
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import os
 import re
 import stat
 import tempfile
-import zlib
 from collections.abc import Iterator
 from typing import IO, BinaryIO
 
 import msgspec
 
-from forkrun.errors import InputError
 from forkrun.workspace.changes import node_of
 from forkrun.workspace.dirs import MAX_PATH_BYTES, Tree
-from forkrun.workspace.linediff import NO_NEWLINE
-from forkrun.workspace.patch import MAX_FILE_BYTES, blob_id
+from forkrun.workspace.hunks import (
+    MAX_LINE_BYTES,
+    apply_hunks,
+    bad_patch,
+    inflate_literal,
+    skip_hunk,
+)
+from forkrun.workspace.patch import blob_id
 from forkrun.workspace.records import Change, Changes, Kind, Node
 from forkrun.workspace.transfer import chunks
 
-_MAX_LINE_BYTES = 4 * 1024 * 1024
-_HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13, '"': 34, "\\": 92}
 
 
@@ -64,7 +65,9 @@ class PatchSource:
             size = made.tell()
             made.seek(0)
             if section.new_id and blob_id(chunks(made.fileno()), size) != section.new_id:
-                raise _bad(section.line, f"the content of {path} is not what the patch promises")
+                raise bad_patch(
+                    section.line, f"the content of {path} is not what the patch promises"
+                )
             return os.dup(made.fileno())
 
     def read_target(self, path: str) -> str:
@@ -76,7 +79,7 @@ class PatchSource:
     def _make(self, section: Section, made: IO[bytes]) -> None:
         self._patch.seek(section.body)
         if section.is_binary:
-            _inflate(self._patch, made, section)
+            inflate_literal(self._patch, made, section_line=section.line)
             return
         with contextlib.ExitStack() as stack:
             old: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
@@ -87,7 +90,7 @@ class PatchSource:
                     old.seek(0)
                 else:
                     old = stack.enter_context(open(self._tree.open_file(section.path), "rb"))
-            _apply_hunks(self._patch, old, made, section)
+            apply_hunks(self._patch, old, made, section_line=section.line)
 
 
 def read_patch(patch: BinaryIO, tree: Tree, *, workspace: str) -> Changes:
@@ -127,7 +130,7 @@ def _read_sections(patch: BinaryIO) -> tuple[list[Section], _Comments]:
     sections: list[Section] = []
     comments = _Comments()
     number = 0
-    while line := patch.readline(_MAX_LINE_BYTES):
+    while line := patch.readline(MAX_LINE_BYTES):
         number += 1
         if line.startswith(b"diff --git "):
             sections.append(Section(path=_git_path(line, number), line=number))
@@ -136,7 +139,7 @@ def _read_sections(patch: BinaryIO) -> tuple[list[Section], _Comments]:
         elif sections and not sections[-1].body and _read_header(line, sections[-1], number):
             sections[-1].body = patch.tell() - len(line)
         if line.startswith(b"@@ ") and sections:
-            number += _skip_hunk(patch, line, number)
+            number += skip_hunk(patch, line, section_line=sections[-1].line)
     return sections, comments
 
 
@@ -154,27 +157,15 @@ def _read_header(line: bytes, section: Section, number: int) -> bool:
         ids, _, mode = rest.partition(" ")
         section.old_id, _, section.new_id = ids.partition("..")
         if {len(section.old_id), len(section.new_id)} != {40}:
-            raise _bad(number, "a shortened blob id (make such a patch with --full-index)")
+            raise bad_patch(number, "a shortened blob id (make such a patch with --full-index)")
         if mode:
             section.old_mode = section.new_mode = _octal(mode.encode(), number)
     elif text.startswith(("rename ", "copy ", "similarity ", "dissimilarity ")):
-        raise _bad(number, "renames and copies are not supported (git diff --no-renames)")
+        raise bad_patch(number, "renames and copies are not supported (git diff --no-renames)")
     elif text.startswith("GIT binary patch"):
         section.is_binary = True
         return True
     return text.startswith("--- ")
-
-
-def _skip_hunk(patch: BinaryIO, line: bytes, number: int) -> int:
-    """Read past a hunk, whose lines may look like anything; return how many lines it had."""
-    old, new = _counts(line, number)
-    lines = 0
-    while old > 0 or new > 0:
-        body = _body_line(patch, number + lines)
-        lines += 1
-        old -= body[:1] in b" -\n"
-        new -= body[:1] in b" +\n"
-    return lines
 
 
 def _change(section: Section, source: PatchSource, tree: Tree, comments: _Comments) -> Change:
@@ -205,7 +196,7 @@ def _new_node(section: Section, *, mode: int, git_mode: int) -> Node:
     if stat.S_ISLNK(git_mode):
         return Node(type="symlink", mode=0o777)
     if not stat.S_ISREG(git_mode):
-        raise _bad(section.line, f"a mode that is neither a file's nor a link's: {git_mode:o}")
+        raise bad_patch(section.line, f"a mode that is neither a file's nor a link's: {git_mode:o}")
     return Node(type="file", mode=mode)
 
 
@@ -281,95 +272,6 @@ def _directories(comments: _Comments, tree: Tree, entries: list[Change]) -> Iter
             yield Change(path=path, kind="deleted", before=node_of(now, is_old=True))
 
 
-def _apply_hunks(patch: BinaryIO, old: IO[bytes], made: IO[bytes], section: Section) -> None:
-    at = 1
-    while (line := patch.readline(_MAX_LINE_BYTES)) and not line.startswith(b"diff --git "):
-        match = _HUNK.match(line)
-        if match is None:
-            continue
-        start = int(match[1]) + (int(match[2] or 1) == 0)
-        while at < start and (kept := old.readline()):
-            made.write(kept)
-            at += 1
-        at += _apply_hunk(patch, line, old, made, section)
-    while kept := old.read(1024 * 1024):
-        made.write(kept)
-
-
-def _apply_hunk(
-    patch: BinaryIO, line: bytes, old: IO[bytes], made: IO[bytes], section: Section
-) -> int:
-    """Apply one hunk where the old file stands; return how many of its lines were used."""
-    old_count, new_count = _counts(line, section.line)
-    used = 0
-    while old_count > 0 or new_count > 0:
-        body = _body_line(patch, section.line)
-        sign, content = body[:1], body[1:] if body[:1] != b"\n" else body
-        position = patch.tell()
-        if patch.readline(_MAX_LINE_BYTES) == NO_NEWLINE:
-            content = content[:-1]
-        else:
-            patch.seek(position)
-        if sign in b" -\n":
-            old_count -= 1
-            used += 1
-            if old.readline(len(content) + 1) != content:
-                raise _bad(section.line, f"a hunk does not fit {section.path}")
-        if sign in b" +\n":
-            new_count -= 1
-            made.write(content)
-    return used
-
-
-def _body_line(patch: BinaryIO, number: int) -> bytes:
-    while True:
-        line = patch.readline(_MAX_LINE_BYTES)
-        if line[:1] == b"\\":
-            continue
-        if line[:1] not in (b" ", b"+", b"-", b"\n"):
-            raise _bad(number, "a hunk is cut short")
-        return line
-
-
-def _counts(line: bytes, number: int) -> tuple[int, int]:
-    match = _HUNK.match(line)
-    if match is None:
-        raise _bad(number, "not a hunk")
-    return int(match[2] or 1), int(match[4] or 1)
-
-
-def _inflate(patch: BinaryIO, made: IO[bytes], section: Section) -> None:
-    """Read the literal of a binary patch, in bounded pieces."""
-    patch.readline(_MAX_LINE_BYTES)
-    word, _, size_text = patch.readline(_MAX_LINE_BYTES).partition(b" ")
-    if word != b"literal" or not size_text.strip().isdigit():
-        raise _bad(section.line, "a binary patch that is no literal")
-    size = int(size_text)
-    if size > MAX_FILE_BYTES:
-        raise _bad(section.line, f"a binary file of {size} bytes, more than {MAX_FILE_BYTES}")
-    inflate = zlib.decompressobj()
-    try:
-        while (line := patch.readline(_MAX_LINE_BYTES)).strip():
-            pending = _base85(line, section)
-            while pending and made.tell() <= size:
-                made.write(inflate.decompress(pending, 1024 * 1024))
-                pending = inflate.unconsumed_tail
-        made.write(inflate.flush())
-    except zlib.error as error:
-        raise _bad(section.line, f"a binary patch that cannot be inflated: {error}") from None
-    if made.tell() != size:
-        raise _bad(section.line, f"a binary patch of another size than {size}")
-
-
-def _base85(line: bytes, section: Section) -> bytes:
-    sign = line[0]
-    length = sign - ord("A") + 1 if sign <= ord("Z") else sign - ord("a") + 27
-    try:
-        return base64.b85decode(line[1:].rstrip(b"\n"))[:length]
-    except ValueError as error:
-        raise _bad(section.line, f"a binary patch that is no base85: {error}") from None
-
-
 def _git_path(line: bytes, number: int) -> str:
     """Read the path of "diff --git a/PATH b/PATH"; both are the same without renames."""
     rest = line[11:].rstrip(b"\n")
@@ -377,7 +279,7 @@ def _git_path(line: bytes, number: int) -> str:
     second = rest[len(first) + 1 :]
     one, other = _unquote(first, number), _unquote(second, number)
     if not one.startswith("a/") or not other.startswith("b/") or one[2:] != other[2:]:
-        raise _bad(number, "two different names (git diff --no-renames)")
+        raise bad_patch(number, "two different names (git diff --no-renames)")
     return _checked(one[2:], number)
 
 
@@ -388,9 +290,9 @@ def _path(raw: bytes, number: int) -> str:
 def _checked(path: str, number: int) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") or part.casefold() == ".git" for part in parts):
-        raise _bad(number, f"a path that no patch may have: {path!r}")
+        raise bad_patch(number, f"a path that no patch may have: {path!r}")
     if "\0" in path or len(os.fsencode(path)) > MAX_PATH_BYTES:
-        raise _bad(number, "a path that no file can have")
+        raise bad_patch(number, "a path that no file can have")
     return path
 
 
@@ -399,7 +301,7 @@ def _unquote(raw: bytes, number: int) -> str:
     if not text.startswith('"'):
         return os.fsdecode(raw)
     if len(text) < 2 or not text.endswith('"'):
-        raise _bad(number, "a name whose quotes do not close")
+        raise bad_patch(number, "a name whose quotes do not close")
 
     def plain(match: re.Match[str]) -> str:
         escape = match[1]
@@ -413,8 +315,4 @@ def _octal(raw: bytes, number: int) -> int:
     try:
         return int(raw, 8)
     except ValueError:
-        raise _bad(number, f"a mode that is no octal number: {raw!r}") from None
-
-
-def _bad(number: int, what: str) -> InputError:
-    return InputError(f"the patch cannot be used: line {number}: {what}")
+        raise bad_patch(number, f"a mode that is no octal number: {raw!r}") from None

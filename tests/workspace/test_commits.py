@@ -10,6 +10,7 @@ import sys
 import threading
 
 import pytest
+import support_views
 from support_views import picture, unshare, work_in
 
 from forkrun.errors import WorkspaceError
@@ -441,7 +442,7 @@ def test_a_commit_into_an_overlay_itself(bench, tmp_path):
     mount = f"""
 set -e
 mount -t overlay overlay -o "lowerdir=$1,upperdir={tmp_path}/up,workdir={tmp_path}/wo,userxattr" "$1"
-exec "{sys.executable}" -W error -c "$2" "$1" "{os.path.dirname(__file__)}" "{tmp_path}/inner-state" "$3"
+exec "{sys.executable}" -W error -c "$2" "$1" "{os.path.dirname(support_views.__file__)}" "{tmp_path}/inner-state" "$3"
 """
     (tmp_path / "up").mkdir()
     (tmp_path / "wo").mkdir()
@@ -515,3 +516,50 @@ def test_a_rename_in_a_large_tree_is_told_from_a_deletion(bench):
     assert bench.run("mv z/a z/b")[0].is_committed
     outcome, _ = bench.run("echo mine > z/b", meanwhile=(bench.workspace / "z/b").unlink)
     assert [(each.path, each.did) for each in outcome.conflicts] == [("z/b", "deleted")]
+
+
+def test_another_directory_in_the_workspaces_place_is_refused(bench, tmp_path):
+    """A workspace that was moved away during the run gets nothing, nor does what stands there now."""
+    bench.write("f", "old\n")
+    with bench.view() as view:
+        work_in(view, "echo new > f; echo n > n")
+        changes = read_changes(view)
+        bench.workspace.rename(tmp_path / "moved")
+        bench.workspace.mkdir()
+        with pytest.raises(WorkspaceError, match="another directory"):
+            commit_changes(changes, state_dir=str(bench.state))
+    assert os.listdir(bench.workspace) == []
+    assert (tmp_path / "moved/f").read_text() == "old\n"
+
+
+def test_a_copy_says_how_large_it_is(bench):
+    """A copy reports bytes done and in all, leaves out what git ignores, and keeps to its bound."""
+    if bench.form == "overlay":
+        pytest.skip("nothing is copied")
+    bench.write(".gitignore", "big/\n")
+    bench.write("big/file", "x" * 10_000)
+    bench.write("a", "x" * 100)
+    seen = []
+    with bench.view(progress=lambda done, total: seen.append((done, total))) as view:
+        assert sorted(os.listdir(view.copy)) == [".gitignore", "a"]
+    assert seen[-1] == (105, 105)
+    with pytest.raises(WorkspaceError, match="too large"), bench.view(max_copy_bytes=50):
+        pass
+
+
+def test_as_root_everything_belongs_to_the_owner_of_the_workspace(bench):
+    """Root commits the work of a child that ran as the owner: owners stay, new files are the owner's."""
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    bench.write("f", "old\n")
+    bench.write("roots", "r\n", mode=0o666)
+    for path in (bench.workspace, bench.workspace / "f"):
+        os.chown(path, 1000, 1000)
+    run = "setpriv --reuid 1000 --regid 1000 --clear-groups bash -c 'echo new > f; mkdir -p d/e; echo n > d/e/n; ln -s f l; echo more >> roots'"
+    outcome, _ = bench.run(run)
+    assert outcome.is_committed
+    owners = {
+        path: os.lstat(bench.workspace / path).st_uid
+        for path in ("f", "d", "d/e", "d/e/n", "l", "roots")
+    }
+    assert owners == {"f": 1000, "d": 1000, "d/e": 1000, "d/e/n": 1000, "l": 1000, "roots": 0}

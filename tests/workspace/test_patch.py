@@ -309,3 +309,15 @@ def test_names_are_safe_to_print():
     assert printable("a\x1b[31m\udce9é\n") == "a\\x1b[31m\\xe9é\\n"
     assert quote_path("plain/a.b") == "plain/a.b"
     assert quote_path('q"\t\udce9') == '"q\\"\\t\\351"'
+
+
+def test_a_patch_to_what_is_no_file_leaves_it_there(bench):
+    """--patch /dev/stdout and the like are written to, never replaced."""
+    with bench.view() as view:
+        work_in(view, "echo n > n")
+        changes = read_changes(view)
+        reader, writer = os.pipe()
+        save_patch(changes, path=f"/dev/fd/{writer}")
+        os.close(writer)
+        with open(reader, "rb") as file:
+            assert b"+n\n" in file.read()
