@@ -109,6 +109,14 @@ class ConfirmedEvent(Event, tag="confirmed"):
     summary: str
 
 
+class MissedEvent(Event, tag="missed"):
+    """Nobody read for so long that events were left out here: so many pieces of text, and so many
+    of other kinds. Only in `Run.events()`; not part of `stream-json`."""
+
+    texts: int
+    others: int
+
+
 class ResultEvent(Event, tag="result_event"):
     """The run is over. In `stream-json` the result itself stands for this event."""
 
