@@ -29,10 +29,15 @@ class JobOptions(TypedDict, total=False):
     deny: Sequence[str]
     parents: Sequence[Policy | Rules]
     workspace: WorkspaceMode
+    commit_ignored: bool
+    patch: str | os.PathLike[str] | None
+    keep_patch_days: float
     cwd: str | os.PathLike[str] | None
     env: Mapping[str, str]
     network: Network
     sandbox: SandboxLevel
+    readable: Sequence[str | os.PathLike[str]]
+    writable: Sequence[str | os.PathLike[str]]
     limits: Limits
     transcript: str | os.PathLike[str] | None
 
@@ -58,6 +63,8 @@ def job_from(prompt: str | Job, options: Mapping[str, Any]) -> Job:
 def _plain(name: str, value: Any) -> Any:
     if isinstance(value, os.PathLike):
         return os.fspath(value)
+    if name in ("readable", "writable") and isinstance(value, list | tuple):
+        return [os.fspath(path) for path in value]
     if name == "parents" and isinstance(value, Iterable):
         return [rules for parent in value for rules in _layers(parent)]
     return dict(value) if isinstance(value, Mapping) else value

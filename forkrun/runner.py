@@ -26,13 +26,15 @@ DEFAULT_MODEL = "claude-sonnet-5-5"
 class Runner:
     """Owns what many runs share, which is the connections of the models, and the runs themselves.
 
-        async with forkrun.Runner(model="claude-haiku-4-5") as runner:
-            first, second = await asyncio.gather(runner.run("…"), runner.run("…"))
-
     An async context manager: leaving the block ends the runs that still go on. `model` is a name
     ("offline", "script:FILE", a Claude model id) or a `Model`, which its owner closes; a job may
     name another. `environ` is where credentials and the search path are read from, None for
     `os.environ`; it never reaches a child.
+
+    >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
+    ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
+    >>> [result.summary for result in results]
+    ['In pyproject.toml.', 'In pyproject.toml.']
     """
 
     def __init__(

@@ -58,13 +58,15 @@ CRASH_GRACE_S = 1.0
 class Run:
     """One run of one job, and its life: the block starts it, and leaving the block ends its tree.
 
-        async with runner.spawn("Fix the failing test") as run:
-            async for event in run.events():
-                ...
-            result = await run.result()
-
     Entering waits until the child is started and raises ForkrunError for what cannot be. Leaving
     before the end cancels: `result()` then says "cancelled".
+
+    >>> async with forkrun.spawn("Look around", model="script:sleep.jsonl") as run:
+    ...     async for event in run.events():
+    ...         if isinstance(event, forkrun.ToolCallEvent):
+    ...             run.cancel()
+    >>> (await run.result()).stop_reason
+    'cancelled'
     """
 
     def __init__(

@@ -58,14 +58,16 @@ def test_it_works_in_threads(tmp_path: Path) -> None:
 
 INTERRUPTED = {
     "plain": """
-import sys, forkrun
+import logging, sys, forkrun
+logging.getLogger("asyncio").setLevel(logging.ERROR)  # in debug mode it tells of slow imports
 try:
     forkrun.run_sync("go", model=sys.argv[1], cwd="ws")
 except KeyboardInterrupt:
     print("interrupted")
 """,
     "in a running loop": """
-import asyncio, signal, sys, forkrun
+import asyncio, logging, signal, sys, forkrun
+logging.getLogger("asyncio").setLevel(logging.ERROR)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # as a notebook's kernel has it
 async def cell():
     try:
