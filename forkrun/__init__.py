@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from forkrun.api import run, run_sync
+    from forkrun.api import run, run_sync, spawn
     from forkrun.errors import (
         ChannelError,
         ConfigurationError,
@@ -26,54 +26,133 @@ if TYPE_CHECKING:
         SandboxError,
         UsageError,
     )
+    from forkrun.events import (
+        ConfirmedEvent,
+        DeniedEvent,
+        Event,
+        LimitEvent,
+        MissedEvent,
+        RecoveredEvent,
+        ResultEvent,
+        RetryEvent,
+        SettledEvent,
+        StartedEvent,
+        TextEvent,
+        ToolCallEvent,
+        ToolResultEvent,
+        TurnEvent,
+    )
     from forkrun.gate import Allow, Deny
     from forkrun.job import Job
     from forkrun.limits import Limits
+    from forkrun.models.base import Model, Reply, Request, Usage
     from forkrun.policy import Policy
     from forkrun.result import Result
-    from forkrun.run import Run
     from forkrun.runner import Runner
+    from forkrun.running import Run
+    from forkrun.snapshot.freeze import Snapshot
 
 __all__ = [
     "Allow",
     "ChannelError",
     "ConfigurationError",
+    "ConfirmedEvent",
     "ContextExceeded",
+    "DeniedEvent",
     "Deny",
+    "Event",
     "ForkrunError",
     "InputError",
     "Job",
+    "LimitEvent",
     "Limits",
+    "MissedEvent",
+    "Model",
     "ModelError",
     "ModelUnavailable",
     "Policy",
+    "RecoveredEvent",
+    "Reply",
+    "Request",
     "Result",
+    "ResultEvent",
+    "RetryEvent",
     "Run",
     "Runner",
     "SandboxError",
+    "SettledEvent",
+    "Snapshot",
+    "StartedEvent",
+    "TextEvent",
+    "ToolCallEvent",
+    "ToolResultEvent",
+    "TurnEvent",
+    "Usage",
     "UsageError",
     "run",
     "run_sync",
+    "spawn",
 ]
 
 _HOMES = {
-    "Job": "forkrun.job",
-    "Limits": "forkrun.limits",
-    "Result": "forkrun.result",
-    "Policy": "forkrun.policy",
-    "Allow": "forkrun.gate",
-    "Deny": "forkrun.gate",
-    "Run": "forkrun.run",
-    "Runner": "forkrun.runner",
-    "run": "forkrun.api",
-    "run_sync": "forkrun.api",
+    "forkrun.api": (
+        "run",
+        "run_sync",
+        "spawn",
+    ),
+    "forkrun.errors": (
+        "ChannelError",
+        "ConfigurationError",
+        "ContextExceeded",
+        "ForkrunError",
+        "InputError",
+        "ModelError",
+        "ModelUnavailable",
+        "SandboxError",
+        "UsageError",
+    ),
+    "forkrun.events": (
+        "ConfirmedEvent",
+        "DeniedEvent",
+        "Event",
+        "LimitEvent",
+        "MissedEvent",
+        "RecoveredEvent",
+        "ResultEvent",
+        "RetryEvent",
+        "SettledEvent",
+        "StartedEvent",
+        "TextEvent",
+        "ToolCallEvent",
+        "ToolResultEvent",
+        "TurnEvent",
+    ),
+    "forkrun.gate": (
+        "Allow",
+        "Deny",
+    ),
+    "forkrun.job": ("Job",),
+    "forkrun.limits": ("Limits",),
+    "forkrun.models.base": (
+        "Model",
+        "Reply",
+        "Request",
+        "Usage",
+    ),
+    "forkrun.policy": ("Policy",),
+    "forkrun.result": ("Result",),
+    "forkrun.running": ("Run",),
+    "forkrun.runner": ("Runner",),
+    "forkrun.snapshot.freeze": ("Snapshot",),
 }
 
 
 def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module 'forkrun' has no attribute {name!r}")
-    return getattr(import_module(_HOMES.get(name, "forkrun.errors")), name)
+    for home, names in _HOMES.items():
+        if name in names:
+            found = globals()[name] = getattr(import_module(home), name)
+            return found
+    raise AttributeError(f"module 'forkrun' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -1,49 +1,142 @@
-"""The two functions that most callers need; both are thin fronts of `Runner`."""
+"""The functions that most callers need; all are thin fronts of `Runner`."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+import contextlib
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Unpack
 
 from forkrun.events import Emit
+from forkrun.gate import CanUseTool
 from forkrun.job import Job
 from forkrun.models.base import Model
+from forkrun.options import JobOptions
 from forkrun.result import Result
 from forkrun.runner import Runner
+from forkrun.running import Run
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
 
 
 async def run(
-    prompt: str,
+    prompt: str | Job,
     *,
     model: str | Model | None = None,
+    snapshot: Snapshot | None = None,
     environ: Mapping[str, str] | None = None,
     on_event: Emit | None = None,
-    **options: Any,
+    can_use_tool: CanUseTool | None = None,
+    **options: Unpack[JobOptions],
 ) -> Result:
     """Run one subagent and return its result.
 
-    `model` is a name ("offline", "script:FILE", a Claude model id) or a `Model`; `options` are the
-    fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, … Cancelling the awaiting task ends the
-    child and everything that it started. Raises ForkrunError for what cannot be started.
+    `model` is a name ("offline", "script:FILE", a Claude model id) or a `Model`; None is
+    $FORKRUN_MODEL, or our default. `snapshot` is the request to fork, without which the subagent
+    starts afresh. `environ` holds credentials and the search path, None for `os.environ`.
+    `on_event` is called with each event on the event loop, `can_use_tool` before each tool call.
+    `options` are the fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, …
 
-    >>> result = await forkrun.run("Where is the version set?", model="offline", cwd=".")
+    Cancelling the awaiting task ends the child and everything that it started. Raises ForkrunError
+    for what cannot be started; how a started run ended stands in `Result.stop_reason`.
+
+    >>> result = await forkrun.run("Where is the version set?", model="script:replies.jsonl")
     >>> result.stop_reason
     'completed'
     """
     async with Runner(model=model, environ=environ) as runner:
-        return await runner.run(Job(prompt=prompt, **options), on_event=on_event)
+        return await runner.run(
+            prompt, snapshot=snapshot, on_event=on_event, can_use_tool=can_use_tool, **options
+        )
 
 
-def run_sync(prompt: str, **options: Any) -> Result:
+@contextlib.asynccontextmanager
+async def spawn(
+    prompt: str | Job,
+    *,
+    model: str | Model | None = None,
+    snapshot: Snapshot | None = None,
+    environ: Mapping[str, str] | None = None,
+    on_event: Emit | None = None,
+    can_use_tool: CanUseTool | None = None,
+    **options: Unpack[JobOptions],
+) -> AsyncIterator[Run]:
+    """Start one subagent and give its `Run`; leaving the block ends the whole tree.
+
+    Arguments are those of `run`. Raises ForkrunError, on entering, for what cannot be started.
+
+    >>> async with forkrun.spawn("Look around", model="script:replies.jsonl") as run:
+    ...     kinds = [type(event).__name__ async for event in run.events()]
+    ...     result = await run.result()
+    >>> kinds[0], kinds[-1], result.stop_reason
+    ('StartedEvent', 'ResultEvent', 'completed')
+    """
+    async with (
+        Runner(model=model, environ=environ) as runner,
+        runner.spawn(
+            prompt, snapshot=snapshot, on_event=on_event, can_use_tool=can_use_tool, **options
+        ) as started,
+    ):
+        yield started
+
+
+def run_sync(
+    prompt: str | Job,
+    *,
+    model: str | Model | None = None,
+    snapshot: Snapshot | None = None,
+    environ: Mapping[str, str] | None = None,
+    on_event: Emit | None = None,
+    can_use_tool: CanUseTool | None = None,
+    **options: Unpack[JobOptions],
+) -> Result:
     """Run one subagent and wait for it; the same as `run`, for code without an event loop.
 
-    Inside a running loop (a notebook, say) the run gets a loop of its own in a thread.
+    Inside a running loop (a notebook, say) the run gets a loop of its own in a thread, where
+    `on_event` and `can_use_tool` are then called. Ctrl-C ends the tree before KeyboardInterrupt
+    is raised.
+
+    >>> forkrun.run_sync("Where is the version set?", model="script:replies.jsonl").summary
+    'In pyproject.toml.'
     """
+
+    async def whole() -> Result:
+        return await run(
+            prompt,
+            model=model,
+            snapshot=snapshot,
+            environ=environ,
+            on_event=on_event,
+            can_use_tool=can_use_tool,
+            **options,
+        )
+
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return asyncio.run(run(prompt, **options))
+        return asyncio.run(whole())
+    return _in_a_thread(whole)
+
+
+def _in_a_thread(whole: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
+    """Run it on a loop in a thread; what interrupts the wait ends the run first."""
+    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
+
+    async def main() -> Result:
+        task = asyncio.current_task()
+        assert task is not None
+        started.set_result((asyncio.get_running_loop(), task))
+        return await whole()
+
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="forkrun") as pool:
-        return pool.submit(asyncio.run, run(prompt, **options)).result()
+        running = pool.submit(lambda: asyncio.run(main()))
+        try:
+            return running.result()
+        except BaseException:
+            if not running.done():
+                loop, task = started.result()
+                with contextlib.suppress(RuntimeError):  # it has just ended
+                    loop.call_soon_threadsafe(task.cancel)
+            raise

@@ -6,8 +6,12 @@ proxy, PYTHON*, LD_* or GIT_* does.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
+from forkrun.errors import ConfigurationError
+
+MAX_VARIABLE_BYTES = 128 * 1024
 PASSED_ON = (
     "TZ",
     "VIRTUAL_ENV",
@@ -58,9 +62,22 @@ def command_environment(
 
 
 def search_path(environ: Mapping[str, str]) -> str:
-    """Give PATH without entries that depend on the working directory."""
+    """Give PATH without entries that depend on the working directory.
+
+    Raises ConfigurationError for one that no program could be started with.
+    """
     entries = [e for e in environ.get("PATH", "").split(":") if e.startswith("/")]
-    return ":".join(dict.fromkeys([*entries, *SYSTEM_PATH.split(":")]))
+    path = ":".join(dict.fromkeys([*entries, *SYSTEM_PATH.split(":")]))
+    if not fits("PATH", path):
+        raise ConfigurationError(
+            f"PATH is too long to start a program with: {len(path)} characters"
+        )
+    return path
+
+
+def fits(name: str, value: str) -> bool:
+    """Say whether execve(2) takes a variable: NAME=VALUE and its NUL, at most 128 KiB together."""
+    return len(os.fsencode(f"{name}={value}")) < MAX_VARIABLE_BYTES
 
 
 def git_environment(settings: Mapping[str, str]) -> dict[str, str]:

@@ -15,14 +15,27 @@ from forkrun.result import LimitHit, Result, SandboxRecord
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """The root of all events."""
+    """The root of all events: `run_id`, and `t`, seconds since the run began.
+
+    >>> async with forkrun.spawn("Look around", model="script:replies.jsonl") as run:
+    ...     print(*[type(event).__name__ async for event in run.events()])
+    StartedEvent TextEvent TurnEvent ConfirmedEvent ResultEvent
+    """
 
     run_id: str
     t: float
 
 
 class StartedEvent(Event, tag="started"):
-    """The child is confined and the run begins, under these limits."""
+    """The child is confined and the run begins, under these limits.
+
+    >>> events = []
+    >>> result = forkrun.run_sync(
+    ...     "Look around", model="script:replies.jsonl", tools=["glob"], on_event=events.append
+    ... )
+    >>> events[0].model, events[0].tools, events[0].limits.max_turns
+    ('script:replies.jsonl', ('glob',), 30)
+    """
 
     model: str
     limits: Limits
@@ -31,21 +44,35 @@ class StartedEvent(Event, tag="started"):
 
 
 class TurnEvent(Event, tag="turn"):
-    """A reply is complete."""
+    """A reply is complete; `turn` counts from 1, `usage` is in tokens.
+
+    >>> forkrun.TurnEvent(run_id="r", t=1.5, turn=1, usage=forkrun.Usage(output_tokens=7)).turn
+    1
+    """
 
     turn: int
     usage: Usage
 
 
 class TextEvent(Event, tag="text"):
-    """The model has written a piece of text. An attempt that is retried begins anew."""
+    """The model has written a piece of text. An attempt that is retried begins anew.
+
+    >>> forkrun.TextEvent(run_id="r", t=0.5, turn=1, text="I will ").text
+    'I will '
+    """
 
     turn: int
     text: str
 
 
 class ToolCallEvent(Event, tag="tool_call"):
-    """A tool is about to run."""
+    """A tool is about to run. `input` is the JSON of the call's input, `id` the call's own id.
+
+    >>> events = []
+    >>> result = forkrun.run_sync("Look", model="script:step.jsonl", on_event=events.append)
+    >>> [json.loads(bytes(e.input)) for e in events if isinstance(e, forkrun.ToolCallEvent)]
+    [{'command': 'echo hello'}]
+    """
 
     turn: int
     id: str
@@ -54,7 +81,13 @@ class ToolCallEvent(Event, tag="tool_call"):
 
 
 class ToolResultEvent(Event, tag="tool_result"):
-    """A call has its result: the first characters of its text, and its whole size in characters."""
+    """A call has its result: the first characters of its text, and its whole size in characters.
+
+    >>> events = []
+    >>> result = forkrun.run_sync("Look", model="script:step.jsonl", on_event=events.append)
+    >>> [(e.tool, e.size, e.is_error) for e in events if isinstance(e, forkrun.ToolResultEvent)]
+    [('bash', 5, False)]
+    """
 
     turn: int
     id: str
@@ -66,7 +99,11 @@ class ToolResultEvent(Event, tag="tool_result"):
 
 
 class DeniedEvent(Event, tag="denied"):
-    """A rule or a bound forbade a call."""
+    """A rule or a bound forbade a call.
+
+    >>> forkrun.DeniedEvent(run_id="r", t=0.5, turn=1, id="c", tool="bash", reason="no").reason
+    'no'
+    """
 
     turn: int
     id: str
@@ -75,7 +112,11 @@ class DeniedEvent(Event, tag="denied"):
 
 
 class RetryEvent(Event, tag="retry"):
-    """A model call failed and is tried again after `wait_s` seconds."""
+    """A model call failed and is tried again after `wait_s` seconds; `attempt` counts from 1.
+
+    >>> forkrun.RetryEvent(run_id="r", t=0.5, attempt=1, wait_s=2.0, error="overloaded").wait_s
+    2.0
+    """
 
     attempt: int
     wait_s: float
@@ -83,13 +124,28 @@ class RetryEvent(Event, tag="retry"):
 
 
 class LimitEvent(Event, tag="limit"):
-    """A bound was hit."""
+    """A bound was hit: `limit` has `kind`, `value` and `used`.
+
+    >>> events = []
+    >>> result = forkrun.run_sync(
+    ...     "Look",
+    ...     model="script:step.jsonl",
+    ...     limits=forkrun.Limits(max_turns=1),
+    ...     on_event=events.append,
+    ... )
+    >>> [e.limit.kind for e in events if isinstance(e, forkrun.LimitEvent)]
+    ['turns']
+    """
 
     limit: LimitHit
 
 
 class RecoveredEvent(Event, tag="recovered"):
-    """A commit that had been killed was "finished" or "undone" before this run began."""
+    """A commit that had been killed was "finished" or "undone" before this run began.
+
+    >>> forkrun.RecoveredEvent(run_id="r", t=0.5, outcome="undone", paths=("a.py",)).paths
+    ('a.py',)
+    """
 
     outcome: str
     paths: tuple[str, ...]
@@ -97,20 +153,48 @@ class RecoveredEvent(Event, tag="recovered"):
 
 class SettledEvent(Event, tag="settled"):
     """What became of the files, as text for people. For front ends in the same process; not part of
-    `stream-json`."""
+    `stream-json`.
+
+    >>> forkrun.SettledEvent(run_id="r", t=0.5, diffstat=" a.py | 2 +-").diffstat
+    ' a.py | 2 +-'
+    """
 
     diffstat: str
 
 
 class ConfirmedEvent(Event, tag="confirmed"):
     """The turn that ends the run is confirmed: this is its summary. For front ends in the same
-    process; not part of `stream-json`."""
+    process; not part of `stream-json`.
+
+    >>> forkrun.ConfirmedEvent(run_id="r", t=0.5, summary="Done.").summary
+    'Done.'
+    """
 
     summary: str
 
 
+class MissedEvent(Event, tag="missed"):
+    """Nobody read for so long that events were left out here: so many pieces of text, and so many
+    of other kinds. Only in `Run.events()`; not part of `stream-json`.
+
+    >>> forkrun.MissedEvent(run_id="r", t=0.5, texts=12, others=0).texts
+    12
+    """
+
+    texts: int
+    others: int
+
+
 class ResultEvent(Event, tag="result_event"):
-    """The run is over. In `stream-json` the result itself stands for this event."""
+    """The run is over. In `stream-json` the result itself stands for this event.
+
+    >>> events = []
+    >>> result = forkrun.run_sync(
+    ...     "Look around", model="script:replies.jsonl", on_event=events.append
+    ... )
+    >>> events[-1].result == result
+    True
+    """
 
     result: Result
 

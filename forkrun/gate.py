@@ -17,11 +17,24 @@ from forkrun.protocol import ToolCall
 
 
 class Allow(msgspec.Struct, frozen=True):
-    """The caller allows a call."""
+    """The caller allows a call.
+
+    >>> forkrun.run_sync(
+    ...     "Look", model="script:step.jsonl", can_use_tool=lambda tool, wanted: forkrun.Allow()
+    ... ).denials
+    ()
+    """
 
 
 class Deny(msgspec.Struct, frozen=True):
-    """The caller forbids a call; the model reads the reason."""
+    """The caller forbids a call; the model reads the reason.
+
+    >>> def judge(tool, wanted):
+    ...     return forkrun.Deny("not on a Sunday") if tool == "bash" else forkrun.Allow()
+    >>> result = forkrun.run_sync("Look", model="script:step.jsonl", can_use_tool=judge)
+    >>> result.denials[0].reason
+    'not on a Sunday'
+    """
 
     reason: str
 

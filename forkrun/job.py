@@ -9,6 +9,7 @@ from typing import Literal
 import msgspec
 
 from forkrun.catalog import INPUTS
+from forkrun.environment import fits
 from forkrun.errors import UsageError
 from forkrun.limits import Limits
 from forkrun.protocol import Rules
@@ -42,6 +43,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
     confinement there must be. `readable` and `writable`: further paths of the host. `env`: further
     variables for commands. `transcript`: a file that gets every reply and result.
+
+    >>> job = forkrun.Job(prompt="Look around", workspace="temp", tools=("glob", "grep"))
+    >>> forkrun.run_sync(job, model="script:replies.jsonl").stop_reason
+    'completed'
     """
 
     prompt: str
@@ -90,6 +95,8 @@ def check(job: Job) -> None:
     for name in job.env:
         if not name or "=" in name or "\0" in name + job.env[name]:
             raise UsageError(f"not a name of an environment variable: {name!r}")
+        if not fits(name, job.env[name]):
+            raise UsageError(f"the variable is too long to start a program with: {name}")
     for field, value in msgspec.structs.asdict(job.limits).items():
         if value is not None and value <= (0 if field not in _MAY_BE_ZERO else -1):
             raise UsageError(f"{field} must be more than zero: {value}")

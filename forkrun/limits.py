@@ -23,6 +23,11 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `memory_bytes`, `processes`, `disk_bytes`, `tmp_bytes`: of the whole sandbox together.
     `retries`: further attempts of a model call that failed and may succeed later.
     `grace_s`: between the request to end and the kill.
+
+    >>> limits = forkrun.Limits(max_turns=1, timeout_s=60)
+    >>> result = forkrun.run_sync("Look", model="script:step.jsonl", limits=limits)
+    >>> result.stop_reason, result.limit.kind
+    ('max_turns', 'turns')
     """
 
     max_turns: int = 30

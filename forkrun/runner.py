@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Mapping
 from types import TracebackType
+from typing import Unpack
+from weakref import WeakSet
 
 from forkrun.confinement import Confinement
 from forkrun.events import Emit, Event
@@ -13,8 +16,9 @@ from forkrun.job import Job, check, workspace_path
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.opening import check_fork
+from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
-from forkrun.run import Run
+from forkrun.running import Run
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.transaction import tidy
 from forkrun.workspace.commit import Recovery
@@ -23,11 +27,17 @@ DEFAULT_MODEL = "claude-sonnet-5-5"
 
 
 class Runner:
-    """Owns what many runs share: the model's connections. An async context manager.
+    """Owns what many runs share, which is the connections of the models, and the runs themselves.
 
-    `model` is a name ("offline", "script:FILE", a Claude model id) or a `Model`; a job may name
-    another. `environ` is where credentials and the search path are read from; it never reaches a
-    child.
+    An async context manager: leaving the block ends the runs that still go on. `model` is a name
+    ("offline", "script:FILE", a Claude model id) or a `Model`, which its owner closes; a job may
+    name another. `environ` is where credentials and the search path are read from, None for
+    `os.environ`; it never reaches a child.
+
+    >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
+    ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
+    >>> [result.summary for result in results]
+    ['In pyproject.toml.', 'In pyproject.toml.']
     """
 
     def __init__(
@@ -38,6 +48,7 @@ class Runner:
         self._models: dict[str, Model] = {}
         self._confinement = Confinement()
         self._tidied: set[str] = set()
+        self._runs: WeakSet[Run] = WeakSet()
 
     async def __aenter__(self) -> Runner:
         return self
@@ -48,44 +59,60 @@ class Runner:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        for model in self._models.values():
-            await model.close()
-        self._models.clear()
+        try:
+            await asyncio.gather(*(run.end() for run in self._runs))
+        finally:
+            for model in self._models.values():
+                await model.close()
+            self._models.clear()
 
     async def run(
         self,
-        job: Job,
+        prompt: str | Job,
         *,
-        on_event: Emit | None = None,
+        model: str | None = None,
         snapshot: Snapshot | None = None,
+        on_event: Emit | None = None,
         can_use_tool: CanUseTool | None = None,
+        **options: Unpack[JobOptions],
     ) -> Result:
         """Run one job to its end. Cancelling the awaiting task ends the whole tree.
 
         Raises ForkrunError for what cannot be started; how a started run ended is in the result.
         """
-        run = self.prepare(job, on_event=on_event, snapshot=snapshot, can_use_tool=can_use_tool)
+        run = self.spawn(
+            prompt,
+            model=model,
+            snapshot=snapshot,
+            on_event=on_event,
+            can_use_tool=can_use_tool,
+            **options,
+        )
         return await run.result()
 
-    def prepare(
+    def spawn(
         self,
-        job: Job,
+        prompt: str | Job,
         *,
-        on_event: Emit | None = None,
+        model: str | None = None,
         snapshot: Snapshot | None = None,
+        on_event: Emit | None = None,
         can_use_tool: CanUseTool | None = None,
+        **options: Unpack[JobOptions],
     ) -> Run:
-        """Check a job and give the run of it, not yet started.
+        """Give the run of a job, checked but not yet started: `async with runner.spawn(…) as run`.
 
-        `snapshot` is the request to fork; it may stand in the job as JSON instead. `can_use_tool`
-        is asked before each call, beside the rules.
+        `options` are the fields of `Job`, which may be given whole instead of a prompt. `snapshot`
+        is the request to fork; it may stand in the job as JSON instead. `on_event` is called with
+        each event, on the event loop; `can_use_tool` is asked before each call, beside the rules.
         """
+        job = job_from(prompt, {**options, **({"model": model} if model else {})})
         check(job)
         if snapshot is None and job.snapshot is not None:
             snapshot = Snapshot.from_json(bytes(job.snapshot))
         if snapshot is not None:
             check_fork(job)
-        return Run(
+        run = Run(
             job,
             confinement=self._confinement,
             recovered=self._tidy(job),
@@ -95,6 +122,8 @@ class Runner:
             emit=on_event or _nobody,
             can_use_tool=can_use_tool,
         )
+        self._runs.add(run)
+        return run
 
     def _tidy(self, job: Job) -> tuple[Recovery, ...]:
         """Make good, once for each workspace, what runs left there that were killed."""

@@ -275,7 +275,7 @@ class Worker:
             await self._writer.wait_closed()
 
     def _watch_exit(self) -> None:
-        loop = asyncio.get_running_loop()
+        loop = self._loop = asyncio.get_running_loop()
         self._exit = loop.create_future()
         if hasattr(os, "pidfd_open"):
             pidfd = os.pidfd_open(self._process.pid)
@@ -286,7 +286,7 @@ class Worker:
 
     def _reap(self, pidfd: int | None) -> None:
         if pidfd is not None:
-            asyncio.get_running_loop().remove_reader(pidfd)
+            self._loop.remove_reader(pidfd)
             os.close(pidfd)
         _, status, used = os.wait4(self._process.pid, 0)
         code = os.waitstatus_to_exitcode(status)
@@ -332,7 +332,8 @@ class Drain:
         self._tail = tail
         self.at_end = asyncio.Event()
         os.set_blocking(self._fd, False)
-        asyncio.get_running_loop().add_reader(self._fd, self._read)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._fd, self._read)
 
     def _read(self) -> None:
         try:
@@ -348,5 +349,5 @@ class Drain:
         """Stop reading and close the pipe."""
         if not self.at_end.is_set():
             self.at_end.set()
-            asyncio.get_running_loop().remove_reader(self._fd)
+            self._loop.remove_reader(self._fd)
             self._pipe.close()  # type: ignore[attr-defined]

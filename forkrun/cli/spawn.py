@@ -55,7 +55,7 @@ def execute(text: bytes) -> int:
 async def _run(job: Job, snapshot: Snapshot | None, on_event: Any, progress: Progress) -> Result:
     loop = asyncio.get_running_loop()
     async with Runner() as runner:
-        run = runner.prepare(job, snapshot=snapshot, on_event=on_event)
+        run = runner.spawn(job, snapshot=snapshot, on_event=on_event)
         progress.notices = run.notices
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, partial(run.cancel, signal_number=number))

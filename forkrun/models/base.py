@@ -17,7 +17,11 @@ Heard = Callable[[str | None], None]
 
 
 class Usage(msgspec.Struct, frozen=True, kw_only=True):
-    """Tokens of one reply or of a whole run, under the names of the Messages API."""
+    """Tokens of one reply or of a whole run, under the names of the Messages API.
+
+    >>> (forkrun.Usage(input_tokens=3) + forkrun.Usage(output_tokens=4)).total_tokens
+    7
+    """
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -54,6 +58,9 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     "max_tokens" among them). `messages`: the JSON of each message.
     `betas`: values of the `anthropic-beta` header. `number` counts the calls of this run from 0,
     failed attempts included, so that a model that plays a script needs no state.
+
+    >>> forkrun.Request(params={}, messages=[b'{"role":"user","content":"hi"}']).number
+    0
     """
 
     params: dict[str, msgspec.Raw]
@@ -91,7 +98,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """One whole reply. `content` is the JSON of each block, as it came, save that the `input` of a
     tool call is always an object; `stop_reason` is never None, since a reply without one is no
     reply. `model` is the name that answered. `stop_details` is the JSON of the field of that
-    name, where there was one."""
+    name, where there was one.
+
+    >>> block = b'{"type":"text","text":"hello"}'
+    >>> forkrun.Reply(
+    ...     content=(block,), stop_reason="end_turn", usage=forkrun.Usage(), model="mine"
+    ... ).stop_reason
+    'end_turn'
+    """
 
     content: tuple[bytes, ...]
     stop_reason: str
@@ -106,6 +120,18 @@ class Model(Protocol):
 
     Raises `ModelUnavailable` where another attempt can help and `ModelError` where it cannot; it
     never retries. Cancelling the task ends the call at once.
+
+    >>> class Parrot:
+    ...     name = "parrot"
+    ...     async def reply(self, request, heard):
+    ...         block = b'{"type":"text","text":"hello"}'
+    ...         return forkrun.Reply(
+    ...             content=(block,), stop_reason="end_turn", usage=forkrun.Usage(), model="parrot"
+    ...         )
+    ...     async def close(self):
+    ...         pass
+    >>> forkrun.run_sync("Say something", model=Parrot()).summary
+    'hello'
     """
 
     @property

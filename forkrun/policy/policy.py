@@ -21,6 +21,12 @@ class Policy(msgspec.Struct, frozen=True):
 
     `layers` is what crosses to the child, the parents' first; `warnings` are sentences about rules
     that admit more than they seem to, or nothing.
+
+    >>> policy = forkrun.Policy.parse(allow=["bash(git log:*)", "read"])
+    >>> policy.judge("bash", "git log --oneline") is None
+    True
+    >>> policy.judge("bash", "rm -rf .")
+    '`rm -rf .` is not allowed: ...'
     """
 
     layers: tuple[Rules, ...]

@@ -35,7 +35,15 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     `params`: name and JSON of each top-level parameter but `messages`, in the order given.
     `messages`: the JSON of each message. `betas`: values of the `anthropic-beta` header. `notes`
-    say what had to be replaced so that it is JSON at all.
+    say what had to be replaced so that it is JSON at all. Raises InputError for what is no request.
+
+    >>> snapshot = forkrun.Snapshot.of(
+    ...     model="script:replies.jsonl",
+    ...     max_tokens=1000,
+    ...     messages=[{"role": "user", "content": "We work on the parser."}],
+    ... )
+    >>> forkrun.run_sync("Now check the tests", snapshot=snapshot).stop_reason
+    'completed'
     """
 
     params: tuple[tuple[str, bytes], ...]

@@ -12,6 +12,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from types import TracebackType
 from typing import Any
 
 import msgspec
@@ -20,8 +21,16 @@ from forkrun.broker import Broker
 from forkrun.confinement import Confinement, Plan, Refused
 from forkrun.costs import check_priced, total_cost_usd
 from forkrun.endings import after_crash, after_files, after_limit, check_end, out_of_time
-from forkrun.errors import ChannelError, SandboxError
-from forkrun.events import Emit, LimitEvent, RecoveredEvent, ResultEvent, SettledEvent, StartedEvent
+from forkrun.errors import ChannelError, SandboxError, UsageError
+from forkrun.events import (
+    Emit,
+    Event,
+    LimitEvent,
+    RecoveredEvent,
+    ResultEvent,
+    SettledEvent,
+    StartedEvent,
+)
 from forkrun.gate import CanUseTool, Gate
 from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
@@ -35,6 +44,7 @@ from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, Sand
 from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
+from forkrun.stream import EventStream
 from forkrun.supervisor import Worker
 from forkrun.transaction import Settled
 from forkrun.transcript import Transcript
@@ -43,7 +53,18 @@ from forkrun_sandbox.spec import Report
 
 
 class Run:
-    """One run of one job."""
+    """One run of one job, and its life: the block starts it, and leaving the block ends its tree.
+
+    Entering waits until the child is started and raises ForkrunError for what cannot be. Leaving
+    before the end cancels: `result()` then says "cancelled".
+
+    >>> async with forkrun.spawn("Look around", model="script:sleep.jsonl") as run:
+    ...     async for event in run.events():
+    ...         if isinstance(event, forkrun.ToolCallEvent):
+    ...             run.cancel()
+    >>> (await run.result()).stop_reason
+    'cancelled'
+    """
 
     def __init__(
         self,
@@ -68,7 +89,10 @@ class Run:
         self._recovered = recovered
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
-        self._emit = emit
+        self._watcher = emit
+        self._stream: EventStream | None = None
+        self._ending: asyncio.Task[Result] | None = None
+        self._begun = asyncio.Event()
         self._cancelled = asyncio.Event()
         self._cancel_signal: int | None = None
         self._worker: Worker | None = None
@@ -93,10 +117,90 @@ class Run:
         self._cancel_signal = signal_number
         self._cancelled.set()
 
+    def events(self) -> EventStream:
+        """Give the events as they come, from the first to the result, which is always last.
+
+        Each event is given once. A reader that lags far behind misses pieces of text, and very far
+        behind others too, for which a `MissedEvent` then stands: see `forkrun.stream`.
+        """
+        if self._stream is None:
+            raise UsageError("events can be read inside the block: async with … as run")
+        return self._stream
+
     async def result(self) -> Result:
-        """Run to the end and give the result, which is also the last event."""
+        """Wait for the end and give the result; starts the run where no block has.
+
+        Cancelling the waiting ends a run without a block, and leaves one with a block as it is.
+        """
+        if self._ending is None:
+            try:
+                await self._begin()
+                return await self.result()
+            finally:
+                await self.end()
+        await asyncio.wait({self._ending})
+        return self._ending.result()
+
+    async def __aenter__(self) -> Run:
+        self._stream = EventStream()
+        try:
+            await self._begin()
+        except BaseException:
+            await self.end()
+            raise
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.end()
+
+    async def end(self) -> None:
+        """Cancel the run where it still goes on, and wait until nothing of it is left."""
+        interruption = None
+        while self._ending and not self._ending.done():
+            self.cancel()
+            try:
+                await asyncio.wait({self._ending})
+            except asyncio.CancelledError as error:  # once more: now without a grace
+                interruption = error
+        if self._ending and not self._ending.cancelled():
+            self._ending.exception()  # looked at: who wants it asks for the result
+        if interruption:
+            raise interruption
+
+    async def _begin(self) -> None:
+        """Start, and return when there is a child or an end; raise what keeps it from starting."""
+        if self._ending is not None:
+            raise UsageError("a run can be started once", hint="spawn another one")
+        self._ending = asyncio.ensure_future(self._to_end())
+        begun = asyncio.ensure_future(self._begun.wait())
+        try:
+            await asyncio.wait({self._ending, begun}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+        if self._ending.done():
+            self._ending.result()
+
+    def _emit(self, event: Event) -> None:
+        if self._stream is not None:
+            self._stream.push(event)
+        self._watcher(event)
+
+    async def _to_end(self) -> Result:
+        try:
+            return await self._opened()
+        finally:
+            if self._stream is not None:
+                self._stream.close()
+
+    async def _opened(self) -> Result:
+        """Open what the job needs, run in it to the end, and tell the result as the last event."""
         job = self._job
-        if self._limits.max_budget_usd is not None:
+        if job.limits.max_budget_usd is not None:
             await check_priced(self._model.name)
         with Transcript(job.transcript) as transcript:
             record = Record(self.run_id, emit=self._emit, transcript=transcript)
@@ -154,6 +258,7 @@ class Run:
         worker = Worker(spec=place.spec, environ=place.worker_environ, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
+            self._begun.set()
             ending = await self._watched(
                 self._serve(worker, broker, place, plan, record), worker, broker, deadline=deadline
             )
