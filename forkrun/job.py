@@ -41,7 +41,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     file. `keep_patch_days`: how long the patch of a run that did not commit is kept.
 
     `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
-    confinement there must be. `readable` and `writable`: further paths of the host. `env`: further
+    confinement there must be. `root`: a root file system to run in. `readable` and `writable`: further paths of the host. `env`: further
     variables for commands. `transcript`: a file that gets every reply and result.
 
     >>> job = forkrun.Job(prompt="Look around", workspace="temp", tools=("glob", "grep"))
@@ -69,6 +69,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     env: dict[str, str] = {}
     network: Network = "loopback"
     sandbox: SandboxLevel = "required"
+    root: str | None = None
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     limits: Limits = Limits()
@@ -92,6 +93,8 @@ def check(job: Job) -> None:
     for tool in job.tools or ():
         if tool not in INPUTS:
             raise UsageError(f"unknown tool: {tool}", hint=f"the tools are {', '.join(INPUTS)}")
+    if job.root is not None and not os.path.isdir(job.root):
+        raise UsageError(f"the root is not a directory: {job.root}")
     for name in job.env:
         if not name or "=" in name or "\0" in name + job.env[name]:
             raise UsageError(f"not a name of an environment variable: {name!r}")

@@ -36,6 +36,7 @@ class JobOptions(TypedDict, total=False):
     env: Mapping[str, str]
     network: Network
     sandbox: SandboxLevel
+    root: str | os.PathLike[str] | None
     readable: Sequence[str | os.PathLike[str]]
     writable: Sequence[str | os.PathLike[str]]
     limits: Limits

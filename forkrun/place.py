@@ -73,6 +73,7 @@ def open_place(
             workspace_source=source,
             readable=(*readable, *package_folders()[-1:], *job.readable),
             writable=job.writable,
+            root=job.root,
             masked=masked(policy, workspace),
             network=job.network,
             home=home,

@@ -31,6 +31,7 @@ def parse(argv: Sequence[str]) -> Any:
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
     _spawn(commands)
     _exec(commands)
+    _doctor(commands)
     options = parser.parse_args(argv)
     if not hasattr(options, "command"):
         raise UsageError("no command was given", hint="try: forkrun spawn --prompt TEXT")
@@ -119,6 +120,9 @@ def _rights(group: Any) -> None:
     group.add_argument(
         "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
     )
+    group.add_argument(
+        "--root", metavar="DIR", help="a root file system to run in, instead of this machine's"
+    )
     for name in ("readable", "writable"):
         group.add_argument(
             f"--{name}",
@@ -193,6 +197,24 @@ def _exec(commands: Any) -> None:
     parser.set_defaults(command=_run_exec)
 
 
+def _doctor(commands: Any) -> None:
+    parser = commands.add_parser(
+        "doctor",
+        allow_abbrev=False,
+        help="say what this machine can enforce",
+        description="Try every layer of the confinement on this machine and say what works. "
+        "Exit code 0 where `--sandbox required` would work, else 125.",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
+    parser.set_defaults(command=_run_doctor)
+
+
+def _run_doctor(options: Any) -> int:
+    from forkrun.cli import doctor
+
+    return doctor.main(json_output=options.json)
+
+
 def _run_spawn(options: Any) -> int:
     from forkrun.cli.spawn import spawn
 
@@ -252,6 +274,7 @@ def job_of(options: Any) -> Any:
         patch=options.patch,
         keep_patch_days=options.keep_patch,
         cwd=options.cwd,
+        root=options.root and os.path.realpath(options.root),
         network=options.network,
         sandbox=options.sandbox,
         readable=tuple(map(os.path.abspath, options.readable)),
