@@ -184,7 +184,9 @@ def _script(source: str) -> str:
 
 
 def _told(ended: subprocess.CompletedProcess[str]) -> list[Any]:
-    assert ended.returncode == 0, f"status {ended.returncode}: {ended.args[-1]}\n{ended.stdout}\n{ended.stderr}"
+    assert ended.returncode == 0, (
+        f"status {ended.returncode}: {ended.args[-1]}\n{ended.stdout}\n{ended.stderr}"
+    )
     told: list[Any] = json.loads(ended.stdout)
     return told
 

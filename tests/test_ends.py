@@ -246,15 +246,30 @@ def test_a_script_that_is_no_json_names_its_line(tmp_path: Path) -> None:
 
 
 def test_a_workspace_that_cannot_be_read(tmp_path: Path) -> None:
-    """A directory without rights is refused by name (as an ordinary user; root may read it)."""
-    if os.geteuid() == 0:
-        pytest.skip("root may read every directory")
+    """A directory without rights is refused by name; root, which may read all, is made not to."""
     workspace = tmp_path / "ws"
     workspace.mkdir(mode=0o000)
-    done = run("spawn", "--prompt", "x", "--model", "offline", "--cwd", workspace, cwd=tmp_path)
+    command = [sys.executable, "-m", "forkrun", "spawn", "--prompt", "x", "--model", "offline"]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-dac_override,-dac_read_search", *command]
+    done = subprocess.run(
+        [*command, "--cwd", str(workspace)],
+        env=environment(tmp_path),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     workspace.chmod(0o700)
-    assert done.returncode == 2
+    assert done.returncode == 2, done.stderr
     assert b"cannot be read" in done.stderr
+
+
+def test_two_inputs_cannot_both_be_stdin(tmp_path: Path) -> None:
+    """The prompt and the snapshot cannot both come from stdin; nothing is read then."""
+    arguments = ("--prompt", "-", "--snapshot", "-", "--model", "offline")
+    done = run("spawn", *arguments, cwd=tmp_path, stdin=b"x", check=2)
+    assert b"stdin" in done.stderr
 
 
 def test_text_prints_the_summary_and_nothing_else(tmp_path: Path) -> None:
