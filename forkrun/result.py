@@ -133,18 +133,14 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     `summary` is the text of the reply that ended the run (turn `summary_turn`, counted from 1); it
     is `recovered` when the model had to be asked for it or when an earlier text stands in for it.
-<<<<<<< HEAD
     `changes` are those that the rules allow, `withheld` the others; `ignored_changes` counts what
     git ignores; `patch` is the file that holds the changes, where one was asked for or kept.
-    `summary_file` holds the whole text where it was too long for the summary.
-=======
     `summary_file` holds the whole text where it was too long for the summary. `exit_code` is what
     the command line ends with.
 
     >>> result = forkrun.run_sync("Where is the version set?", model="script:replies.jsonl")
     >>> result.stop_reason, result.exit_code, result.turns, result.summary
     ('completed', 0, 1, 'In pyproject.toml.')
->>>>>>> c97bd2c (Give every public name a checked example; list the options of a run by type; run under trio)
     """
 
     schema: int = 1
