@@ -31,7 +31,8 @@ class Runner:
 
     An async context manager: leaving the block ends the runs that still go on. `model` is a name
     ("offline", "script:FILE", a Claude model id) or a `Model`, which its owner closes; a job may
-    name another. `environ` is where credentials and the search path are read from, None for
+    name another. `client` is a client of the `anthropic` package (sync or async, also of Bedrock, Vertex
+    or Foundry), which then sends what goes to a Claude model. `environ` is where credentials and the search path are read from, None for
     `os.environ`; it never reaches a child.
 
     >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
@@ -41,10 +42,15 @@ class Runner:
     """
 
     def __init__(
-        self, *, model: str | Model | None = None, environ: Mapping[str, str] | None = None
+        self,
+        *,
+        model: str | Model | None = None,
+        client: object | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self._model = model
+        self._client = client
         self._models: dict[str, Model] = {}
         self._confinement = Confinement()
         self._tidied: set[str] = set()
@@ -141,7 +147,7 @@ class Runner:
         if not isinstance(wanted, str):
             return wanted
         if wanted not in self._models:
-            self._models[wanted] = open_model(wanted, environ=self._environ)
+            self._models[wanted] = open_model(wanted, environ=self._environ, client=self._client)
         return self._models[wanted]
 
 

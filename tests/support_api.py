@@ -20,9 +20,9 @@ def replies(path: Path, *lines: dict[str, Any]) -> str:
     return f"script:{path}"
 
 
-def sleeping(path: Path, *, pid_file: Path) -> str:
-    """A model that has the child run a command which tells its pid and then sleeps."""
-    command = f"sleep 60 & echo $! > {pid_file}.part; mv {pid_file}.part {pid_file}; wait"
+def sleeping(path: Path, *, marker: str = "60") -> str:
+    """A model that has the child run a long sleep of `marker` seconds, then another behind it."""
+    command = f"setsid sleep {marker} & sleep {marker}"
     call = {"name": "bash", "input": {"command": command}}
     return replies(path, {"tool_use": [call]}, {"text": "slept"})
 
@@ -60,12 +60,7 @@ def until(condition: Callable[[], Any], *, within_s: float = 20) -> Any:
     return value
 
 
-def content(path: Path) -> str:
-    """Give the text of a file, empty where there is none yet."""
-    return path.read_text().strip() if path.exists() else ""
-
-
-def descendants_named(word: str) -> list[int]:
+def processes_named(word: str) -> list[int]:
     """Give the processes whose command line holds a word, wherever they hang."""
     found = []
     for name in os.listdir("/proc"):

@@ -1,6 +1,7 @@
 """`run_sync`: in scripts, threads, notebooks and under Ctrl-C."""
 
 import asyncio
+import secrets
 import signal
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import threading
 from pathlib import Path
 
 import pytest
-from support_api import content, replies, sleeping, until
+from support_api import processes_named, replies, sleeping, until
 from support_cli import environment
 
 import forkrun
@@ -85,10 +86,9 @@ loop.close()
 @pytest.mark.parametrize("presses", [1, 2])
 def test_ctrl_c_ends_the_tree(way: str, presses: int, tmp_path: Path) -> None:
     """Ctrl-C raises KeyboardInterrupt in the host; the child and what it started are gone."""
-    workspace = tmp_path / "ws"
-    workspace.mkdir()
-    pid_file = workspace / "pid"
-    model = sleeping(tmp_path / "s", pid_file=pid_file)
+    (tmp_path / "ws").mkdir()
+    marker = f"60.{secrets.randbelow(10**9)}"
+    model = sleeping(tmp_path / "s", marker=marker)
     process = subprocess.Popen(
         [sys.executable, "-X", "dev", "-W", "error", "-c", INTERRUPTED[way], model],
         cwd=tmp_path,
@@ -97,23 +97,10 @@ def test_ctrl_c_ends_the_tree(way: str, presses: int, tmp_path: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    until(lambda: content(pid_file))
+    until(lambda: len(processes_named(f"sleep\0{marker}")) >= 2)
     for _ in range(presses):
         process.send_signal(signal.SIGINT)
     stdout, stderr = process.communicate(timeout=20)
-    until(lambda: not sleepers(workspace))
+    until(lambda: not processes_named(marker))
     if presses == 1:
         assert (process.returncode, stdout, stderr) == (0, "interrupted\n", "")
-
-
-def sleepers(folder: Path) -> list[int]:
-    """The processes that work in a folder: the command's, wherever it hangs."""
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            try:
-                if (entry / "cwd").readlink() == folder:
-                    found.append(int(entry.name))
-            except OSError:
-                continue
-    return found

@@ -49,8 +49,7 @@ def test_events_come_in_order_and_the_result_last(tmp_path: Path, workspace: Pat
 
 def test_leaving_the_block_ends_the_tree(tmp_path: Path, workspace: Path) -> None:
     """A block left in the middle of a command leaves no process; the result says "cancelled"."""
-    pid_file = workspace / "pid"
-    model = sleeping(tmp_path / "s", pid_file=pid_file)
+    model = sleeping(tmp_path / "s")
 
     async def leave() -> tuple[forkrun.Result, list[forkrun.Event]]:
         async with forkrun.spawn("go", model=model, cwd=workspace) as run:
@@ -66,7 +65,7 @@ def test_leaving_the_block_ends_the_tree(tmp_path: Path, workspace: Path) -> Non
 
 def test_an_error_in_the_block_ends_the_tree(tmp_path: Path, workspace: Path) -> None:
     """The host's own exception passes through, after the tree is gone."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
 
     async def fail() -> None:
         async with forkrun.spawn("go", model=model, cwd=workspace):
@@ -78,7 +77,7 @@ def test_an_error_in_the_block_ends_the_tree(tmp_path: Path, workspace: Path) ->
 
 def test_cancel_gives_a_result(tmp_path: Path, workspace: Path) -> None:
     """`run.cancel()` ends the run; `result()` returns instead of raising."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
 
     async def cancel() -> forkrun.Result:
         async with forkrun.spawn("go", model=model, cwd=workspace) as run:
@@ -93,7 +92,7 @@ def test_cancelling_the_awaiting_task_ends_the_tree(
     way: str, tmp_path: Path, workspace: Path
 ) -> None:
     """A host's time limit and its `task.cancel()` raise what they always raise, with no child."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
     seen: list[forkrun.Event] = []
 
     async def host() -> None:
@@ -117,7 +116,7 @@ def test_cancelling_the_awaiting_task_ends_the_tree(
 
 def test_a_cancel_in_the_middle_of_the_end_is_not_lost(tmp_path: Path, workspace: Path) -> None:
     """A cancellation that comes while the block ends is raised when the tree is gone."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
 
     async def host() -> None:
         leaving = asyncio.Event()
@@ -150,7 +149,7 @@ def test_what_cannot_start_raises_on_entering(tmp_path: Path) -> None:
 
 def test_a_runner_ends_the_runs_that_still_go_on(tmp_path: Path, workspace: Path) -> None:
     """Leaving a `Runner` ends the tree of each run, though its task was never awaited."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
 
     async def host() -> list[str]:
         async with forkrun.Runner(model=model) as runner:
@@ -247,7 +246,7 @@ def test_a_job_takes_no_further_options(tmp_path: Path) -> None:
 
 def test_the_awaiting_side_sees_the_child_before_it_ends(tmp_path: Path, workspace: Path) -> None:
     """Inside the block `pid` is a live process; behind it, it is gone."""
-    model = sleeping(tmp_path / "s", pid_file=workspace / "pid")
+    model = sleeping(tmp_path / "s")
 
     async def host() -> int:
         async with forkrun.spawn("go", model=model, cwd=workspace) as run:
