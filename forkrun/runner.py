@@ -31,9 +31,9 @@ class Runner:
 
     An async context manager: leaving the block ends the runs that still go on. `model` is a name
     ("offline", "script:FILE", a Claude model id) or a `Model`, which its owner closes; a job may
-    name another. `client` is a client of the `anthropic` package (sync or async, also of Bedrock, Vertex
-    or Foundry), which then sends what goes to a Claude model. `environ` is where credentials and the search path are read from, None for
-    `os.environ`; it never reaches a child.
+    name another. `client` is a client of the `anthropic` package (sync or async, also of Bedrock,
+    Vertex or Foundry), which then sends what goes to a Claude model. `environ` is where credentials
+    and the search path are read from, None for `os.environ`; it never reaches a child.
 
     >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
     ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
