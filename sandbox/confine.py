@@ -265,7 +265,7 @@ def _restrict_files(spec: Spec) -> str:
     writable = [spec.home, *spec.writable]
     if spec.tier in ("full", "bwrap"):
         readable: tuple[str, ...] = ("/",)
-        writable += ["/tmp", "/dev/shm"]
+        writable += ["/tmp", "/var/tmp", "/dev/shm"]
     else:
         readable = (*READABLE_SYSTEM, *own_paths(), *spec.readable, spec.workspace)
         writable += [spec.scratch] if spec.scratch else []

@@ -109,6 +109,8 @@ def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket:
         _mount_dev(view)
         proc = _mount_proc(view)
         view.mount_private("/tmp", mode="1777", size=spec.limits.tmp_bytes)
+        if _is_in_var_tmp(spec):
+            view.mount_private("/var/tmp", mode="1777", size=spec.limits.tmp_bytes)
         view.mount_private(spec.home, mode="700", size=spec.limits.tmp_bytes)
         _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
@@ -137,6 +139,12 @@ def become_root(built: Built) -> None:
 def _fault(refusal: OSError) -> SandboxFault:
     reason = f"{refusal.filename}: {refusal.strerror}"
     return SandboxFault("mount", reason, errno=refusal.errno)
+
+
+def _is_in_var_tmp(spec: Spec) -> bool:
+    """Say whether something is to appear below /var/tmp, which is a link to /tmp otherwise."""
+    shown = (spec.workspace, *spec.readable, *spec.writable)
+    return any(path.startswith("/var/tmp/") for path in shown)
 
 
 def _show_readable(view: _View, spec: Spec, own: tuple[str, ...]) -> None:

@@ -16,8 +16,8 @@ CHANGES = {
     "chown": "os.chown(path, os.getuid(), os.getgid())",
     "setxattr": "os.setxattr(path, 'user.forkrun', b'x')",
     "truncate": "os.truncate(path, 0)",
+    "rename": "os.rename(path, path + '.moved'); os.rename(path + '.moved', path)",
     "unlink": "os.unlink(path)",
-    "rename": "os.rename(path, path + '.moved')",
 }
 
 
