@@ -50,9 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
     if choice.tier is None:
         _say(f"the confinement asked for cannot be had here: --sandbox {options.sandbox}")
         return _REFUSED
-    if choice.tier == tier:
-        return _REFUSED
-    spec = replace(spec, tier=choice.tier, best_effort=True)
+    spec = replace(spec, tier=choice.tier, best_effort=options.sandbox == "best-effort")
     try:
         return _run(spec, command, environment, is_verbose=options.verbose)
     except SandboxFault as fault:
@@ -99,9 +97,7 @@ def _execute(command: list[str], environment: dict[str, str]) -> None:
         os._exit(127 if isinstance(refusal, FileNotFoundError) else 126)
 
 
-def _run(
-    spec: Spec, command: list[str], environment: dict[str, str], *, is_verbose: bool
-) -> int:
+def _run(spec: Spec, command: list[str], environment: dict[str, str], *, is_verbose: bool) -> int:
     """Run the command in one tier; raise SandboxFault where that was refused and nothing run."""
     import socket
 

@@ -40,7 +40,7 @@ class Spec:
     root file system to use instead of the host's. `network` is "none", "loopback" or "host".
     `home` is where the private empty home directory appears; in the lesser tiers, which have no
     view of their own, it and `scratch` (for temporary files) are directories of the host.
-    `best_effort` lets tier "none" put in force what can be had.
+    `best_effort` lets tier "full" do without Landlock and tier "none" put in force what can be had.
     """
 
     tier: str

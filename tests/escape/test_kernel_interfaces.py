@@ -112,9 +112,7 @@ print("read" if size == 6 else os.strerror(ctypes.get_errno()))
     confined = who.argv("--env", "KEY_NUMBER", "--", who.python, "-c", read)
     ended = who.run_freely([*planted, *confined], cwd=workspace)
     assert ended.stdout == "Operation not permitted\n", ended.stderr
-    listed = who.run_freely(
-        [*planted, *who.argv("--", "cat", "/proc/keys")], cwd=workspace
-    )
+    listed = who.run_freely([*planted, *who.argv("--", "cat", "/proc/keys")], cwd=workspace)
     assert "forkrun-canary" not in listed.stdout
 
 
@@ -153,9 +151,11 @@ def act():
 {tries}
     return sorted(n.split("-")[0] for n in os.listdir() if os.stat(n).st_mode & 0o6000)
 """
-    control = "import shutil\n" + act.replace(
-        "    return", "    found =", 1
-    ) + "    for n in os.listdir(): os.unlink(n)\n    return found\n"
+    control = (
+        "import shutil\n"
+        + act.replace("    return", "    found =", 1)
+        + "    for n in os.listdir(): os.unlink(n)\n    return found\n"
+    )
     assert who.act_freely(control, cwd=workspace) == sorted(SET_ID)
     assert who.act(act, cwd=workspace) == all_three([])
 

@@ -184,7 +184,9 @@ def test_open_files_are_bounded(who: Person, workspace: Path) -> None:
 
 def test_a_lower_limit_of_the_caller_is_kept(who: Person, workspace: Path) -> None:
     """A hard limit that is lower than what is asked for stays, and the others are in force."""
-    argv = who.argv("--open-files", "256", "--file-size", "1M", "--", "sh", "-c", "ulimit -n; ulimit -f")
+    argv = who.argv(
+        "--open-files", "256", "--file-size", "1M", "--", "sh", "-c", "ulimit -n; ulimit -f"
+    )
     ended = who.run_freely(["sh", "-c", 'ulimit -n 128; exec "$@"', "sh", *argv], cwd=workspace)
     assert ended.returncode == 0, ended.stderr
     assert ended.stdout.split() == ["128", "2048"]

@@ -52,9 +52,7 @@ def test_a_readable_file_of_ones_own_cannot_be_changed(
 
 
 @pytest.mark.parametrize("path", ["/dev/null", "/usr/bin/env", "/etc/passwd", "/proc/self/comm"])
-def test_devices_and_system_files_keep_their_modes(
-    who: Person, workspace: Path, path: str
-) -> None:
+def test_devices_and_system_files_keep_their_modes(who: Person, workspace: Path, path: str) -> None:
     """Root's own devices and programs too, when the sandbox runs as root."""
     before = os.stat(path).st_mode
     act = f"def act(): os.chmod({path!r}, 0o777); return 'done'"

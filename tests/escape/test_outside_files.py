@@ -20,9 +20,7 @@ def ways(workspace: Path, outside: Path, who: Person) -> Path:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_secret_outside_cannot_be_read(
-    who: Person, ways: Path, outside: Path, way: str
-) -> None:
+def test_a_secret_outside_cannot_be_read(who: Person, ways: Path, outside: Path, way: str) -> None:
     """What lies beside the workspace is not there: by absolute path, link, `..` or /proc."""
     act = f"def act(): return open({way.format(outside=outside)!r}).read()"
     assert who.act_freely(act, cwd=ways) == "canary-7f3a\n"
@@ -30,9 +28,7 @@ def test_a_secret_outside_cannot_be_read(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_file_outside_cannot_be_written(
-    who: Person, ways: Path, outside: Path, way: str
-) -> None:
+def test_a_file_outside_cannot_be_written(who: Person, ways: Path, outside: Path, way: str) -> None:
     """Writing by the same names changes nothing outside."""
     act = f"""
     def act():

@@ -45,9 +45,7 @@ def act():
 """
 
 
-def test_no_environment_of_the_host_is_readable(
-    who: Person, workspace: Path, victim: int
-) -> None:
+def test_no_environment_of_the_host_is_readable(who: Person, workspace: Path, victim: int) -> None:
     """A key in the environment of another process of the same user is found nowhere in /proc."""
     assert who.act_freely(FIND_KEY, cwd=workspace) == ["found"]
     assert who.act(FIND_KEY, cwd=workspace) == all_three([])

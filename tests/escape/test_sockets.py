@@ -37,7 +37,7 @@ def _open_each(kinds: dict[str, tuple[int, int, int]]) -> str:
     return f"""
     def act():
         results = {{}}
-        for name, (family, kind, protocol) in {({k: tuple(map(int, v)) for k, v in kinds.items()})!r}.items():
+        for name, (family, kind, protocol) in { ({k: tuple(map(int, v)) for k, v in kinds.items()})!r}.items():
             descriptor = libc.socket(family, kind | os.O_CLOEXEC, protocol)
             if descriptor == -1:
                 results[name] = errno.errorcode[ctypes.get_errno()]

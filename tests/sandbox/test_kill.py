@@ -58,7 +58,10 @@ def test_a_killed_sandbox_leaves_nobody(
     """SIGTERM to the parent kills every process inside within seconds, whatever it has become."""
     if tier == "lsm" and tree == "fork bomb":
         pytest.skip("without namespace and control group nothing but the guardian's speed helps")
-    argv = who.argv("--processes", "400", "--", *_laid(tree, mark, workspace, who))
+    level = "lsm" if tier == "lsm" else "required"
+    argv = who.argv(
+        "--sandbox", level, "--processes", "400", "--", *_laid(tree, mark, workspace, who)
+    )
     with subprocess.Popen(
         [*_in_tier(tier, who), *argv], cwd=workspace, stdin=subprocess.DEVNULL, **who.ids
     ) as parent:
@@ -79,9 +82,7 @@ def _in_tier(tier: str, who: Person) -> list[str]:
 
 
 @pytest.mark.parametrize("tree", ["plain", "setsid", "double fork", "respawner", "200 daemons"])
-def test_the_end_of_the_worker_ends_all(
-    who: Person, workspace: Path, mark: str, tree: str
-) -> None:
+def test_the_end_of_the_worker_ends_all(who: Person, workspace: Path, mark: str, tree: str) -> None:
     """A worker that ends and leaves daemons with its stdout takes them along; the pipe is at end."""
     _laid(tree, mark, workspace, who)
     command = ["bash", "-c", "bash ./tree & sleep 0.5; exit 3"]
@@ -166,9 +167,7 @@ def test_the_death_of_the_parent_ends_all(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["root"], indirect=True)
-def test_a_parent_that_dies_at_once_leaves_nobody(
-    who: Person, workspace: Path, mark: str
-) -> None:
+def test_a_parent_that_dies_at_once_leaves_nobody(who: Person, workspace: Path, mark: str) -> None:
     """However early in the child's start the parent is killed."""
     import json
 
