@@ -13,7 +13,7 @@ import shutil
 
 from .fault import SandboxFault
 from .spec import Spec
-from .view import _ETC, _SYSTEM
+from .view import ETC, SYSTEM
 
 # Never by PATH, which a project may have changed.
 _PLACES = "/usr/bin:/bin:/usr/local/bin"
@@ -60,9 +60,9 @@ def _depth(path: str) -> tuple[int, str]:
 
 def _system(spec: Spec) -> list[str]:
     argv: list[str] = []
-    etc = [f"/etc/{name}" for name in (*_ETC, "passwd", "group", "nsswitch.conf", "hosts")]
+    etc = [f"/etc/{name}" for name in (*ETC, "passwd", "group", "nsswitch.conf", "hosts")]
     etc += ["/etc/resolv.conf"] if spec.network == "host" else []
-    for path in [*(f"/{name}" for name in _SYSTEM), *etc]:
+    for path in [*(f"/{name}" for name in SYSTEM), *etc]:
         if os.path.islink(path):
             argv += ["--symlink", os.readlink(path), path]
         elif os.path.exists(path):

@@ -93,7 +93,8 @@ def members(group: Group) -> tuple[int, ...]:
 
 def remove(group: Group) -> bool:
     """Remove the group and say whether it is gone; a group with processes stays."""
-    return all([_remove(directory) for directory in group.directories()])
+    gone = [_remove(directory) for directory in group.directories()]
+    return all(gone)
 
 
 def memory_now(group: Group) -> int | None:

@@ -8,6 +8,7 @@ import resource
 import signal
 import struct
 import sys
+from collections.abc import Callable
 from typing import NamedTuple
 
 from . import kernel, landlock, seccomp
@@ -214,10 +215,11 @@ def give_up(
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.close_all_but((0, 1, 2, *keep_fds))
     enforced += ["capabilities", "no_new_privs"]
-    for name, step in (
+    steps: tuple[tuple[str, Callable[[], str]], ...] = (
         ("landlock", lambda: _restrict_files(spec)),
         ("seccomp", lambda: seccomp.restrict(call_filter)),
-    ):
+    )
+    for name, step in steps:
         try:
             enforced.append(step())
         except SandboxFault as fault:
@@ -254,9 +256,9 @@ def _set_rlimits(spec: Spec, *, missing: list[Missing]) -> None:
         if value is None:
             continue
         _, hard = resource.getrlimit(number)
-        value = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
         try:
-            resource.setrlimit(number, (value, value))
+            resource.setrlimit(number, (bound, bound))
         except (OSError, ValueError) as refusal:
             missing.append(Missing(layer=f"rlimits:{name}", reason=str(refusal)))
 

@@ -25,7 +25,7 @@ import os
 import select
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 from . import confine, guard, kernel
 from .canary import try_forbidden
@@ -140,11 +140,11 @@ def _enter_full(
         _unshare("user", kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
         _map_self(identity)
     init = os.fork()
-    if init == 0:
-        return _be_init(plan)
-    os.close(status_write)
-    guard.reset_signals()
-    guard.stay(init, status=status_read)
+    if init != 0:
+        os.close(status_write)
+        guard.reset_signals()
+        guard.stay(init, status=status_read)
+    return _be_init(plan)
 
 
 def _unshare(layer: str, flags: int) -> None:
@@ -183,8 +183,6 @@ def _be_init(plan: _Plan) -> Report:
     PID 2 is forked before the view is built and prepares itself meanwhile: pivot_root(2) moves the
     root of every process of the namespace that still had the old one.
     """
-    from . import view
-
     spec, identity, watched = plan.spec, plan.identity, plan.watched
     guard.reset_signals()
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
@@ -197,10 +195,18 @@ def _be_init(plan: _Plan) -> Report:
     ready_read, ready_write = os.pipe()
     go_read, go_write = os.pipe()
     worker = os.fork()
-    if worker == 0:
-        os.close(go_write)
-        return _be_worker(plan, ready=ready_write, go=go_read)
-    os.close(ready_write)
+    if worker != 0:
+        os.close(ready_write)
+        _build_and_reap(plan, worker, ready=ready_read, go=go_write)
+    os.close(go_write)
+    return _be_worker(plan, ready=ready_write, go=go_read)
+
+
+def _build_and_reap(plan: _Plan, worker: int, *, ready: int, go: int) -> NoReturn:
+    """Build the view, map the worker's ids, give up everything, let it go on, reap."""
+    from . import view
+
+    spec, identity, watched = plan.spec, plan.identity, plan.watched
     kernel.call("sethostname", b"sandbox", 7)
     if spec.network == "loopback":
         confine.bring_up_loopback()
@@ -213,7 +219,7 @@ def _be_init(plan: _Plan) -> Report:
     )
     pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
     # The worker prepares itself in the old root: it must be done before that is gone.
-    if os.read(ready_read, 1) != _GO:
+    if os.read(ready, 1) != _GO:
         guard.run_init(worker, watched=watched, status=plan.status)
     view.become_root(built)
     try:
@@ -228,7 +234,7 @@ def _be_init(plan: _Plan) -> Report:
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     _end_with(watched)
-    os.write(go_write, b"p" if pid_max_set else b"n")
+    os.write(go, b"p" if pid_max_set else b"n")
     guard.run_init(worker, watched=watched, status=plan.status)
 
 

@@ -1,4 +1,4 @@
-"""What the parent does around a child: bound it, find its namespace, read it, end it, know it ended.
+"""What the parent does around a child: bound it, find its namespace, read it, end it and know it.
 
     child = subprocess.Popen(…, start_new_session=True)
     with hold(child.pid, spec=spec) as held:         # before the child is told to enter
@@ -107,12 +107,12 @@ class Held:
     def end_fd(self) -> int:
         """A descriptor that becomes readable when everything inside is gone.
 
-        That is PID 1's where there is a namespace: the kernel lets it end last. Else the guardian's.
+        PID 1's where there is a namespace: the kernel lets it end last. Else the guardian's.
         """
         return self._outer if self._init is None else self._init
 
     def find(self) -> bool:
-        """Find PID 1 of the child's process namespace, once it is confined; say whether it is known.
+        """Find PID 1 of the child's process namespace, once it is confined; say if it is known.
 
         In tiers without one there is nothing to find.
         """
@@ -159,7 +159,7 @@ class Held:
         return True
 
     def usage(self) -> Usage:
-        """Read what is used now. Without a control group, by /proc, which takes some milliseconds."""
+        """Read what is used now; without a control group by /proc, in some milliseconds."""
         self.find()
         inside = survivors.measure(self._init_pid or self._pid)
         group = self._group

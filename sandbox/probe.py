@@ -121,7 +121,8 @@ def choose(level: str) -> Choice:
     if level == "none":
         return Choice(tier="none")
     if sys.platform != "linux":
-        missing = (Missing(layer="linux", reason=f"no confinement on this system: {sys.platform}"),)
+        reason = f"no confinement on this system: {sys.platform}"
+        missing = (Missing(layer="linux", reason=reason),)
         return Choice(tier="none" if level == "best-effort" else None, missing=missing)
     tried = _try("tier:full")
     if tried["tier:full"]["works"]:
@@ -132,7 +133,7 @@ def choose(level: str) -> Choice:
     if level == "required":
         return Choice(tier=None, missing=missing)
     if level == "best-effort" and _try("tier:full-")["tier:full-"]["works"]:
-        # Namespaces without Landlock: the caller's spec must say `best_effort`, and the report does.
+        # Namespaces without Landlock: the spec must say `best_effort`, the report does.
         return Choice(tier="full", missing=missing)
     if _try("tier:lsm")["tier:lsm"]["works"]:
         return Choice(tier="lsm", missing=missing)
@@ -171,7 +172,7 @@ def as_text(examination: Examination) -> str:
         lines.append(f"  {layer.name:<10}{state:<9}{detail}".rstrip())
         if not layer.works:
             lines.append(f"  {'':<19}remedy: {layer.remedy}")
-    works = "works" if examination.required_works else "does not work: every run would end with 125"
+    works = "works" if examination.required_works else "does not work: runs would end with 125"
     return "\n".join([*lines, "", f"--sandbox required {works}", ""])
 
 
@@ -211,8 +212,8 @@ def _try_bwrap() -> str:
     """Run a trial in bubblewrap; give why it does not work, or nothing."""
     from .confine import own_paths
 
-    with tempfile.TemporaryDirectory(prefix="forkrun-trial-") as place:
-        place = os.path.realpath(place)
+    with tempfile.TemporaryDirectory(prefix="forkrun-trial-") as made:
+        place = os.path.realpath(made)
         workspace, victim = f"{place}/workspace", f"{place}/victim"
         os.mkdir(workspace)
         spec = Spec(tier="bwrap", workspace=workspace, limits=Limits(tmp_bytes=1 << 20))

@@ -99,7 +99,7 @@ _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 def assemble(*, network: str, set_bits: int, host_is_writable: bool) -> bytes:
     """Assemble the filter for this machine, as the kernel takes it.
 
-    `network` is as in a Spec. `set_bits` are the mode bits that no file may be given (04000, 06000).
+    `network` is as in a Spec. `set_bits` are the mode bits that no file may get (04000, 06000).
     With `host_is_writable`, openat2 is refused: its mode hides behind a pointer. Raises
     SandboxFault.
     """

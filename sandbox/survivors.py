@@ -163,7 +163,7 @@ def _all() -> dict[int, list[bytes]]:
 
 
 def _stat(pid: int) -> list[bytes] | None:
-    """Give the fields of proc_pid_stat(5) from the third on; the second is a name in parentheses."""
+    """Give the fields of proc_pid_stat(5) from the third on; the second may hold spaces."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return file.read().rpartition(b")")[2].split()

@@ -24,9 +24,8 @@ def main() -> None:
     import signal
 
     signal.alarm(_TIME_S)
-    with tempfile.TemporaryDirectory(prefix="forkrun-trial-") as place:
-        os.chmod(place, 0o755)
-        place = os.path.realpath(place)
+    with tempfile.TemporaryDirectory(prefix="forkrun-trial-") as made:
+        place = os.path.realpath(made)
         results = {name: _run(name, place) for name in sys.argv[1:]}
     json.dump(results, sys.stdout)
     sys.stdout.flush()

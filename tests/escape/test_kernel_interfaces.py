@@ -7,8 +7,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from forkrun_sandbox.numbers import numbers
 
+from forkrun_sandbox.numbers import numbers
 from tests.support_sandbox import Person, all_three, require
 
 NUMBERS = numbers(os.uname().machine)

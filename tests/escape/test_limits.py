@@ -9,9 +9,9 @@ import time
 from pathlib import Path
 
 import pytest
+
 from forkrun_sandbox import cgroups
 from forkrun_sandbox.spec import Limits
-
 from tests.support_sandbox import Person, all_three, require
 
 MIB = 1024**2
