@@ -197,8 +197,11 @@ def give_up(
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     enforced = ["rlimits"]
     if spec.tier != "none":
-        _join_fresh_keyring()
-        enforced.append("keyring")
+        reason = _join_fresh_keyring()
+        if reason:
+            missing.append(Missing(layer="keyring", reason=reason))
+        else:
+            enforced.append("keyring")
     _set_rlimits(spec, missing=missing)
     if spec.limits.processes is not None and spec.tier == "full":
         if pid_max_set or identity.uid != 0:
@@ -230,14 +233,17 @@ def give_up(
     return enforced
 
 
-def _join_fresh_keyring() -> None:
-    """Leave the session keyring of whoever started us: keyrings are not namespaced."""
+def _join_fresh_keyring() -> str:
+    """Leave the session keyring of whoever started us: keyrings are not namespaced.
+
+    Gives why it could not be left, or nothing. A container that denies keyctl(2) to us denies it to
+    the worker too, as does our own filter: that costs the second lock and not the first.
+    """
     try:
         kernel.call("keyctl", _JOIN_SESSION_KEYRING, None)
     except OSError as refusal:
-        if refusal.errno == 38:  # ENOSYS: a kernel without keys has none to see
-            return
-        raise SandboxFault("keyring", str(refusal.strerror), errno=refusal.errno) from refusal
+        return f"keyctl: {refusal.strerror}"
+    return ""
 
 
 def _set_rlimits(spec: Spec, *, missing: list[Missing]) -> None:

@@ -77,7 +77,7 @@ _LAYERS: tuple[tuple[str, str, str], ...] = (
     ),
     ("bwrap", "bubblewrap started, and a write outside refused", "install bubblewrap"),
 )
-_NEEDED = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup", "keyring", "landlock", "seccomp")
+_NEEDED = ("user", "mount", "pid", "net", "ipc", "uts", "cgroup", "landlock", "seccomp")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from forkrun_sandbox.toolchains import git_directories, toolchains
 
+from forkrun_sandbox.toolchains import git_directories, toolchains
 from tests.support_sandbox import Person, require
 
 
@@ -64,7 +64,7 @@ def test_python_at_work(who: Person, workspace: Path) -> None:
 
 
 GIT = (
-    "export GIT_CONFIG_COUNT=3 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'"
+    "export GIT_DISCOVERY_ACROSS_FILESYSTEM=1 GIT_CONFIG_COUNT=3 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0='*'"
     " GIT_CONFIG_KEY_1=user.name GIT_CONFIG_VALUE_1=a"
     " GIT_CONFIG_KEY_2=user.email GIT_CONFIG_VALUE_2=a@b.example; "
 )
