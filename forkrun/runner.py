@@ -45,6 +45,10 @@ class Runner:
         self._models: dict[str, Model] = {}
         self._runs: WeakSet[Run] = WeakSet()
 
+    def twin(self) -> Runner:
+        """Give another runner of the same settings, not yet entered: for another event loop."""
+        return Runner(model=self._model, environ=self._environ)
+
     async def __aenter__(self) -> Runner:
         return self
 
