@@ -25,6 +25,7 @@ from forkrun.job import Job
 from forkrun.options import JobOptions, job_from
 from forkrun.result import Result, StopReason
 from forkrun.runner import Runner
+from forkrun.snapshot.freeze import Snapshot
 from forkrun.text import one_line
 from forkrun.waiting import wait_for
 
@@ -165,13 +166,21 @@ class TaskTool:
             "input_schema": {"type": "object", "properties": properties, "required": ["prompt"]},
         }
 
-    async def __call__(self, wanted: Mapping[str, Any]) -> TaskAnswer:
-        """Run one call, whose input this is. Cancelling the awaiting task ends the subagent."""
+    async def __call__(
+        self, wanted: Mapping[str, Any], *, snapshot: Snapshot | None = None
+    ) -> TaskAnswer:
+        """Run one call, whose input this is. Cancelling the awaiting task ends the subagent.
+
+        With `snapshot`, the parent's own request, the subagent is a fork of it.
+        """
         try:
-            job = self._job_for(wanted)
+            job = self._job_for(wanted, is_fork=snapshot is not None)
             async with self._free:
                 result = await self._runner.run(
-                    job, on_event=self._on_event, can_use_tool=self._can_use_tool
+                    job,
+                    snapshot=snapshot,
+                    on_event=self._on_event,
+                    can_use_tool=self._can_use_tool,
                 )
         except (ForkrunError, msgspec.ValidationError) as error:
             return TaskAnswer(
@@ -183,34 +192,41 @@ class TaskTool:
             result=result,
         )
 
-    async def answer(self, content: Iterable[Any]) -> list[dict[str, Any]]:
+    async def answer(
+        self, content: Iterable[Any], *, snapshot: Snapshot | None = None
+    ) -> list[dict[str, Any]]:
         """Run every `task` call among the blocks of a reply, all at the same time.
 
-        `content` holds dicts or objects of the SDK; other blocks are passed over. Gives one
+        `content` holds dicts or objects of the SDK; other blocks are passed over. With `snapshot`
+        the subagents are forks of it: the parent's request, this reply at its end. Gives one
         `tool_result` block for each call, in the order of the calls.
         """
         calls = [call for call in map(_call_of, content) if call is not None]
         async with asyncio.TaskGroup() as group:
-            running = [group.create_task(self(wanted)) for _, wanted in calls]
+            running = [group.create_task(self(wanted, snapshot=snapshot)) for _, wanted in calls]
         return [
             task.result().block(call_id) for (call_id, _), task in zip(calls, running, strict=True)
         ]
 
-    def call_sync(self, wanted: Mapping[str, Any]) -> TaskAnswer:
+    def call_sync(
+        self, wanted: Mapping[str, Any], *, snapshot: Snapshot | None = None
+    ) -> TaskAnswer:
         """Run one call and wait for it."""
 
         async def whole() -> TaskAnswer:
             async with self._runner.twin() as runner:
-                return await self._on(runner)(wanted)
+                return await self._on(runner)(wanted, snapshot=snapshot)
 
         return wait_for(whole)
 
-    def answer_sync(self, content: Iterable[Any]) -> list[dict[str, Any]]:
+    def answer_sync(
+        self, content: Iterable[Any], *, snapshot: Snapshot | None = None
+    ) -> list[dict[str, Any]]:
         """Run every `task` call among the blocks of a reply and wait for all of them."""
 
         async def whole() -> list[dict[str, Any]]:
             async with self._runner.twin() as runner:
-                return await self._on(runner).answer(content)
+                return await self._on(runner).answer(content, snapshot=snapshot)
 
         return wait_for(whole)
 
@@ -225,7 +241,7 @@ class TaskTool:
             can_use_tool=self._can_use_tool,
         )
 
-    def _job_for(self, wanted: Mapping[str, Any]) -> Job:
+    def _job_for(self, wanted: Mapping[str, Any], *, is_fork: bool) -> Job:
         asked = msgspec.convert(wanted, TaskInput)
         label = one_line(asked.description, width=LABEL_CHARS) or self._job.label
         job = msgspec.structs.replace(self._job, prompt=asked.prompt, label=label)
@@ -234,7 +250,7 @@ class TaskTool:
         if asked.agent not in self._agents:
             known = ", ".join(self._agents) or "none"
             raise msgspec.ValidationError(f"there is no agent {asked.agent!r}; there are: {known}")
-        return use(self._agents[asked.agent], job)
+        return use(self._agents[asked.agent], job, is_fork=is_fork)
 
 
 def report(result: Result, *, max_chars: int = MAX_CHARS) -> str:
