@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forkrun.agents.definition import Agent
     from forkrun.api import run, run_sync, spawn
     from forkrun.errors import (
         ChannelError,
@@ -51,8 +52,10 @@ if TYPE_CHECKING:
     from forkrun.runner import Runner
     from forkrun.running import Run
     from forkrun.snapshot.freeze import Snapshot
+    from forkrun.task import TaskAnswer, TaskTool, task_tool
 
 __all__ = [
+    "Agent",
     "Allow",
     "ChannelError",
     "ConfigurationError",
@@ -83,6 +86,8 @@ __all__ = [
     "SettledEvent",
     "Snapshot",
     "StartedEvent",
+    "TaskAnswer",
+    "TaskTool",
     "TextEvent",
     "ToolCallEvent",
     "ToolResultEvent",
@@ -92,9 +97,12 @@ __all__ = [
     "run",
     "run_sync",
     "spawn",
+    "task_tool",
 ]
 
 _HOMES = {
+    "forkrun.agents.definition": ("Agent",),
+    "forkrun.task": ("TaskAnswer", "TaskTool", "task_tool"),
     "forkrun.api": (
         "run",
         "run_sync",

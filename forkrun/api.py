@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Unpack
+from collections.abc import AsyncIterator, Mapping
+from typing import TYPE_CHECKING, Unpack
 
 from forkrun.events import Emit
 from forkrun.gate import CanUseTool
@@ -16,6 +14,7 @@ from forkrun.options import JobOptions
 from forkrun.result import Result
 from forkrun.runner import Runner
 from forkrun.running import Run
+from forkrun.waiting import wait_for
 
 if TYPE_CHECKING:
     from forkrun.snapshot.freeze import Snapshot
@@ -113,30 +112,4 @@ def run_sync(
             **options,
         )
 
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return asyncio.run(whole())
-    return _in_a_thread(whole)
-
-
-def _in_a_thread(whole: Callable[[], Coroutine[Any, Any, Result]]) -> Result:
-    """Run it on a loop in a thread; what interrupts the wait ends the run first."""
-    started: Future[tuple[asyncio.AbstractEventLoop, asyncio.Task[Any]]] = Future()
-
-    async def main() -> Result:
-        task = asyncio.current_task()
-        assert task is not None
-        started.set_result((asyncio.get_running_loop(), task))
-        return await whole()
-
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="forkrun") as pool:
-        running = pool.submit(lambda: asyncio.run(main()))
-        try:
-            return running.result()
-        except BaseException:
-            if not running.done():
-                loop, task = started.result()
-                with contextlib.suppress(RuntimeError):  # it has just ended
-                    loop.call_soon_threadsafe(task.cancel)
-            raise
+    return wait_for(whole)

@@ -56,6 +56,10 @@ class Runner:
         self._tidied: set[str] = set()
         self._runs: WeakSet[Run] = WeakSet()
 
+    def twin(self) -> Runner:
+        """Give another runner of the same settings, not yet entered: for another event loop."""
+        return Runner(model=self._model, environ=self._environ)
+
     async def __aenter__(self) -> Runner:
         return self
 

@@ -32,6 +32,7 @@ def parse(argv: Sequence[str]) -> Any:
     _spawn(commands)
     _exec(commands)
     _doctor(commands)
+    _agents(commands)
     options = parser.parse_args(argv)
     if not hasattr(options, "command"):
         raise UsageError("no command was given", hint="try: forkrun spawn --prompt TEXT")
@@ -76,6 +77,11 @@ def _spawn(commands: Any) -> None:
         "--break-cache",
         action="store_true",
         help="let --model, --system and --tools change what is forked",
+    )
+    context.add_argument(
+        "--agent",
+        metavar="NAME|FILE",
+        help="be this agent (see forkrun agents); other flags go before what its file says",
     )
     context.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
     context.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
@@ -215,6 +221,24 @@ def _run_doctor(options: Any) -> int:
     return doctor.main(json_output=options.json)
 
 
+def _agents(commands: Any) -> None:
+    parser = commands.add_parser(
+        "agents",
+        allow_abbrev=False,
+        help="list the agent definitions, what they may do and what is wrong with them",
+        description="List the agents of .claude/agents here and above, and the user's own.",
+    )
+    parser.add_argument("--json", action="store_true", help="one JSON object a line")
+    parser.add_argument("--cwd", metavar="DIR", help="the workspace (default: here)")
+    parser.set_defaults(command=_run_agents)
+
+
+def _run_agents(options: Any) -> int:
+    from forkrun.cli.agents import list_agents
+
+    return list_agents(cwd=options.cwd or ".", as_json=options.json)
+
+
 def _run_spawn(options: Any) -> int:
     from forkrun.cli.spawn import spawn
 
@@ -257,7 +281,7 @@ def job_of(options: Any) -> Any:
     from forkrun.limits import Limits
 
     given = {field: getattr(options, flag) for flag, field in _LIMITS.items()}
-    return Job(
+    job = Job(
         prompt=_prompt(options),
         dangling=options.dangling,
         break_cache=options.break_cache,
@@ -283,6 +307,11 @@ def job_of(options: Any) -> Any:
         limits=Limits(**{field: value for field, value in given.items() if value is not None}),
         transcript=options.transcript,
     )
+    if options.agent is None:
+        return job
+    from forkrun.cli.agents import as_agent
+
+    return as_agent(options.agent, job, is_fork=options.snapshot is not None, quiet=options.quiet)
 
 
 def _prompt(options: Any) -> str:

@@ -82,6 +82,8 @@ def not_allowed(
     part = part or _redirection_not_allowed(script, may_write=may_write)
     for command in script.commands:
         part = part or _part_not_allowed(command, rules)
+    if part is None and not any(command.words for command in script.commands):
+        part = "a command that runs no program"
     return f"{part} is not allowed" if part else None
 
 
