@@ -95,7 +95,7 @@ def _fresh(job: Job, *, model: str, workspace: str) -> Opening:
 
 def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
     start = fork(
-        _changed(job, snapshot, model=model),
+        changed(job, snapshot, model=model),
         job.prompt,
         dangling=job.dangling,
         persona=job.append_system_prompt,
@@ -133,7 +133,7 @@ def _names_of_calls(call_ids: tuple[str, ...], snapshot: Snapshot) -> list[str]:
     ]
 
 
-def _changed(job: Job, snapshot: Snapshot, *, model: str) -> Snapshot:
+def changed(job: Job, snapshot: Snapshot, *, model: str) -> Snapshot:
     """Give the snapshot with what `--break-cache` lets a job change."""
     if not job.break_cache:
         return snapshot
