@@ -257,14 +257,14 @@ class _Sight:
 
 
 class _Keys(msgspec.Struct):
-    edits: msgspec.Raw | None = None
+    edits: msgspec.Raw = msgspec.Raw()
 
 
 def _form(call: ToolCall) -> type[ToolInput]:
     """Give the form that the input of a call has."""
     if call.name == "edit_file":
         with contextlib.suppress(*_NOT_VALID):
-            if msgspec.json.decode(call.input, type=_Keys).edits is not None:
+            if msgspec.json.decode(call.input, type=_Keys).edits:
                 return EditsCall
     return FORMS[call.name]
 
