@@ -6,23 +6,10 @@ from pathlib import Path
 
 import pytest
 from support_cli import call, run, script, spawn
+from support_tree import tree
 
 DONE = {"text": "done"}
 MEMORY = ("--allow", "edit_file(notes.md)", "write_file(notes.md)")
-
-
-def tree(folder: Path) -> dict[str, object]:
-    """What a directory holds, byte for byte: contents, targets of links, modes."""
-    found: dict[str, object] = {}
-    for path in sorted(folder.rglob("*")):
-        status = path.lstat()
-        held: object = None
-        if path.is_symlink():
-            held = os.readlink(path)
-        elif path.is_file():
-            held = path.read_bytes()
-        found[str(path.relative_to(folder))] = (status.st_mode, held)
-    return found
 
 
 @pytest.fixture

@@ -34,7 +34,7 @@ def test_every_turn_is_priced_by_itself():
     """A price that rises with the length of a prompt does not rise with the number of turns."""
 
     def tiered(model: str, usage: Usage) -> float:
-        return usage.total_tokens * (1 if usage.total_tokens <= 10_001 else 100)
+        return usage.total_tokens * (1 if usage.total_tokens <= 11_000 else 100)
 
     found = estimate(LONG, turns=50, prices=tiered)
     assert found.uncached_usd == found.prefix_tokens * 50
