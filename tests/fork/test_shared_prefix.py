@@ -85,12 +85,13 @@ def test_a_fork_shares_the_whole_request_of_its_parent(tmp_path):
     """Its first request and the one twenty turns later begin with all of the parent's bytes."""
     ws = tmp_path / "ws"
     ws.mkdir()
-    snapshot = tmp_path / "parent.json"
-    snapshot.write_text(json.dumps(PARENT))
+    params, snapshot = tmp_path / "params.json", tmp_path / "parent.json"
+    params.write_text(json.dumps(PARENT))
     steps = [call("Bash", command=f"echo {number}") for number in range(20)]
     with MessagesServer([{"text": "hm"}, *steps, {"text": "counted"}]) as server:
         env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY="k")
-        subprocess.run([sys.executable, "-c", SEND, str(snapshot)], env=env, check=True)
+        subprocess.run([sys.executable, "-c", SEND, str(params)], env=env, check=True)
+        snapshot.write_bytes(server.messages[0].body)  # the very request of the parent
         done = run(
             *("spawn", "--snapshot", snapshot, "--prompt", "count", "--output-format", "json"),
             *("--deny", "bash(rm:*)", "--append-system-prompt", "You count."),
