@@ -3,6 +3,8 @@
 A fork shows the model the parent's list of tools, unchanged. Calls of Claude Code's tools and of
 the Anthropic-defined bash and text-editor tools are translated into calls of ours; whatever else
 the parent had is answered with a denial that says what is available. A fresh run has our names.
+
+A translation never looks at files and judges nothing: rules see the call of ours that it gives.
 """
 
 from __future__ import annotations
@@ -16,121 +18,75 @@ from forkrun.catalog import INPUTS
 from forkrun.protocol import ToolCall
 
 Fields: TypeAlias = dict[str, Any]
-STARTERS = frozenset({"task", "Task", "Agent", "spawn_agent", "dispatch_agent"})
+Translation = Callable[[Fields], tuple[str, Fields]]
+
+VIEWED_LEVELS = 2
+"""How deep the text editor's `view` lists a directory."""
 
 
 class NotOurs(Exception):
     """A call that nothing here can run; the message says so to the model."""
 
 
-def _bash(fields: Fields) -> tuple[str, Fields]:
-    if fields.get("restart"):
-        raise NotOurs("there is no session to restart: each call is a fresh shell")
-    if fields.get("run_in_background"):
-        raise NotOurs("commands cannot run in the background here: run it in the foreground")
-    return "bash", {"command": fields.get("command")}
-
-
-def _claude_code_bash(fields: Fields) -> tuple[str, Fields]:
-    name, ours = _bash(fields)
-    timeout_ms = fields.get("timeout")
-    if isinstance(timeout_ms, int | float):
-        ours["timeout"] = timeout_ms / 1000
-    return name, ours
-
-
-def _same(name: str) -> Callable[[Fields], tuple[str, Fields]]:
-    return lambda fields: (name, fields)
-
-
-def _grep(fields: Fields) -> tuple[str, Fields]:
-    pattern = fields.get("pattern")
-    if fields.get("-i") and isinstance(pattern, str):
-        pattern = f"(?i){pattern}"
-    kept: Fields = {name: fields[name] for name in ("path", "glob") if name in fields}
-    return "grep", {"pattern": pattern, **kept}
-
-
-def _text_editor(fields: Fields) -> tuple[str, Fields]:
-    path = fields.get("path")
-    match fields.get("command"):
-        case "view":
-            return "read_file", {"file_path": path, **_lines(fields.get("view_range"))}
-        case "create":
-            return "write_file", {"file_path": path, "content": fields.get("file_text")}
-        case "str_replace":
-            old, new = fields.get("old_str"), fields.get("new_str", "")
-            return "edit_file", {"file_path": path, "old_string": old, "new_string": new}
-        case command:
-            raise NotOurs(
-                f"the command {command!r} is not available: use view, create, str_replace"
-            )
-
-
-def _lines(view_range: Any) -> Fields:
-    match view_range:
-        case [int(first), -1]:
-            return {"offset": first}
-        case [int(first), int(last)]:
-            return {"offset": first, "limit": last - first + 1}
-    return {}
-
-
-CLAUDE_CODE = {
-    "Bash": _claude_code_bash,
-    "Read": _same("read_file"),
-    "Write": _same("write_file"),
-    "Edit": _same("edit_file"),
-    "Glob": _same("glob"),
-    "Grep": _grep,
-}
-ANTHROPIC_DEFINED = {
-    "bash_": _bash,
-    "text_editor_": _text_editor,
-}
-"""By the beginning of the tool's `type`, which ends with a date."""
-
-Translation = Callable[[Fields], tuple[str, Fields]]
-
-
 class Names:
     """How the model may call our tools in one run."""
 
-    def __init__(self, translations: Mapping[str, Translation], *, others: Sequence[str]) -> None:
-        self._translations = dict(translations)
-        self._others = frozenset(others)
+    def __init__(
+        self, translations: Mapping[str, Translation] | None, *, open_calls: Sequence[str] = ()
+    ) -> None:
+        self._translations = translations
+        self._open_calls = frozenset(open_calls)
 
     @classmethod
-    def ours(cls, tools: Sequence[str]) -> Names:
+    def ours(cls) -> Names:
         """Our own names and inputs, unchanged: the child says what does not exist."""
-        return cls({}, others=())
+        return cls(None)
 
     @classmethod
-    def of_parent(cls, tools: Sequence[Mapping[str, Any]]) -> Names:
-        """The names of a parent's tool list (its `tools` parameter)."""
-        found: dict[str, Translation] = {}
-        others = []
+    def of_parent(
+        cls, tools: Sequence[Mapping[str, Any]], *, open_calls: Sequence[str] = ()
+    ) -> Names:
+        """The names of a parent's tool list (its `tools` parameter).
+
+        `open_calls` names the tools whose calls were open when the parent forked; what of them is
+        not ours is taken for the tool that started the fork.
+        """
+        found = {}
         for tool in tools:
             name = str(tool.get("name"))
             if translation := _translation(name, kind=str(tool.get("type") or "")):
                 found[name] = translation
-            else:
-                others.append(name)
-        return cls(found, others=others)
+        return cls(found, open_calls=open_calls)
 
     def ours_for(self, call: ToolCall) -> ToolCall:
         """Give the call of ours that this call means. Raises NotOurs with words for the model."""
-        if call.name in STARTERS and call.name in self._others:
-            raise NotOurs("a subagent cannot start subagents: do the task yourself")
-        if call.name in self._others:
-            available = ", ".join(self._translations) or "none"
-            raise NotOurs(f"{call.name} is not available to this fork; available: {available}")
+        if self._translations is None:
+            return call
         translation = self._translations.get(call.name)
         if translation is None:
-            return call
+            raise NotOurs(self._refusal(call.name))
         name, fields = translation(msgspec.json.decode(call.input, type=Fields))
         kept = {key: value for key, value in fields.items() if value is not None}
         return ToolCall(id=call.id, name=name, input=msgspec.json.encode(kept))
+
+    def _refusal(self, name: str) -> str:
+        if starts_agents(name) or name in self._open_calls:
+            return f"{name}: a subagent cannot start subagents: do the task yourself"
+        available = ", ".join(self._translations or ()) or "none"
+        return f"{name} is not available to this fork; available: {available}"
+
+
+def starts_agents(name: str) -> bool:
+    """Say whether a tool is by its name one that starts subagents."""
+    return name.rpartition("__")[2].lower().replace("_", "") in _STARTERS
+
+
+_STARTERS = frozenset(
+    {
+        *("agent", "delegate", "delegatetask", "dispatchagent", "fork", "forkrun", "newtask"),
+        *("runagent", "runsubagent", "spawn", "spawnagent", "spawnsubagent", "subagent", "task"),
+    }
+)
 
 
 def _translation(name: str, *, kind: str) -> Translation | None:
@@ -140,3 +96,163 @@ def _translation(name: str, *, kind: str) -> Translation | None:
     if kind in ("", "custom"):
         return CLAUDE_CODE.get(name) or (_same(name) if name in INPUTS else None)
     return None
+
+
+def _same(name: str) -> Translation:
+    return lambda fields: (name, fields)
+
+
+# -- commands ----------------------------------------------------------------------------------
+
+
+def _bash(fields: Fields) -> tuple[str, Fields]:
+    if fields.get("restart"):
+        raise NotOurs("there is no session to restart: each call is a fresh shell")
+    return "bash", {"command": fields.get("command")}
+
+
+def _claude_code_bash(fields: Fields) -> tuple[str, Fields]:
+    if fields.get("run_in_background"):
+        raise NotOurs("commands cannot run in the background here: run it in the foreground")
+    name, ours = _bash(fields)
+    timeout_ms = fields.get("timeout")
+    is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
+    return name, ours | {"timeout": timeout_ms / 1000 if is_number else timeout_ms}
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def _multi_edit(fields: Fields) -> tuple[str, Fields]:
+    return "edit_file", {"file_path": fields.get("file_path"), "edits": fields.get("edits", [])}
+
+
+def _list(fields: Fields) -> tuple[str, Fields]:
+    return "read_file", {"file_path": fields.get("path", "."), "levels": 1}
+
+
+def _text_editor(fields: Fields) -> tuple[str, Fields]:
+    path, command = fields.get("path"), fields.get("command")
+    match command:
+        case "view":
+            lines = _lines(fields.get("view_range"))
+            return "read_file", {"file_path": path, "levels": VIEWED_LEVELS, **lines}
+        case "create":
+            return "write_file", {"file_path": path, "content": fields.get("file_text")}
+        case "str_replace":
+            new = fields.get("new_str") or ""  # left out, it means: delete
+            return "edit_file", {
+                "file_path": path,
+                "old_string": fields.get("old_str"),
+                "new_string": new,
+            }
+        case "insert":
+            return "edit_file", {"file_path": path, "edits": [_insertion(fields)]}
+        case "undo_edit":
+            raise NotOurs("undo_edit is not available: edit the file back with str_replace")
+    raise NotOurs(
+        f"the command {command!r} is not available: use view, create, str_replace or insert"
+    )
+
+
+def _insertion(fields: Fields) -> Fields:
+    line = fields.get("insert_line")
+    text = fields.get("insert_text", fields.get("new_str"))  # its name before 2025-07
+    if not isinstance(line, int) or isinstance(line, bool) or line < 0:
+        raise NotOurs("insert needs insert_line, the number of the line to insert after (0: first)")
+    if not isinstance(text, str):
+        raise NotOurs("insert needs insert_text, the text to insert")
+    return {"after_line": line, "new_string": text}
+
+
+def _lines(view_range: Any) -> Fields:
+    match view_range:
+        case None:
+            return {}
+        case [int(first), int(last)] if first >= 1 and (last == -1 or last >= first):
+            return {"offset": first} | ({} if last == -1 else {"limit": last - first + 1})
+    raise NotOurs(
+        f"view_range must be [first, last], counted from 1, last -1 for the end: {view_range!r}"
+    )
+
+
+# -- searches ----------------------------------------------------------------------------------
+
+_OUTPUTS = {"content": "lines", "files_with_matches": "files", "count": "counts"}
+_TYPES = {
+    "c": "*.{c,h}",
+    "cpp": "*.{cpp,cc,cxx,hpp,hh,h}",
+    "cs": "*.cs",
+    "css": "*.css",
+    "go": "*.go",
+    "html": "*.{html,htm}",
+    "java": "*.java",
+    "js": "*.{js,jsx,mjs,cjs}",
+    "json": "*.json",
+    "kotlin": "*.{kt,kts}",
+    "lua": "*.lua",
+    "md": "*.{md,markdown}",
+    "php": "*.php",
+    "py": "*.{py,pyi}",
+    "rb": "*.rb",
+    "ruby": "*.rb",
+    "rust": "*.rs",
+    "sh": "*.{sh,bash,zsh}",
+    "sql": "*.sql",
+    "swift": "*.swift",
+    "toml": "*.toml",
+    "ts": "*.{ts,tsx,mts,cts}",
+    "txt": "*.txt",
+    "xml": "*.xml",
+    "yaml": "*.{yaml,yml}",
+}
+"""Claude Code's `type` is ripgrep's; these are its common ones, as globs."""
+
+
+def _grep(fields: Fields) -> tuple[str, Fields]:
+    mode = fields.get("output_mode") or "files_with_matches"
+    if mode not in _OUTPUTS:
+        raise NotOurs(f"output_mode must be one of {', '.join(_OUTPUTS)}: {mode!r}")
+    if fields.get("multiline"):
+        raise NotOurs("multiline is not available: lines are searched one by one")
+    around = fields.get("context", fields.get("-C")) or 0
+    return "grep", {
+        "pattern": fields.get("pattern"),
+        "path": fields.get("path"),
+        "glob": _glob_of(fields),
+        "output": _OUTPUTS[mode],
+        "ignore_case": fields.get("-i"),
+        "before": fields.get("-B") or around,
+        "after": fields.get("-A") or around,
+        "skip": fields.get("offset"),
+        "rows": fields.get("head_limit") or None,  # 0 is no limit
+    }
+
+
+def _glob_of(fields: Fields) -> Any:
+    kind = fields.get("type")
+    if kind is None or fields.get("glob") is not None:
+        return fields.get("glob")
+    if kind not in _TYPES:
+        raise NotOurs(f"the type {kind!r} is not known: give a glob, such as *.{kind}")
+    return _TYPES[kind]
+
+
+CLAUDE_CODE: dict[str, Translation] = {
+    "Bash": _claude_code_bash,
+    "Read": _same("read_file"),
+    "Write": _same("write_file"),
+    "Edit": _same("edit_file"),
+    "MultiEdit": _multi_edit,
+    "Glob": _same("glob"),
+    "Grep": _grep,
+    "LS": _list,
+    # Those of the text editor where a parent describes it as a tool of its own.
+    "str_replace_editor": _text_editor,
+    "str_replace_based_edit_tool": _text_editor,
+}
+ANTHROPIC_DEFINED: dict[str, Translation] = {
+    "bash_": _bash,
+    "text_editor_": _text_editor,
+}
+"""By the beginning of the tool's `type`, which ends with a date."""

@@ -162,6 +162,7 @@ class Broker:
         return tuple(admitted) or None
 
     async def _admit_one(self, call: ToolCall, admitted: list[ToolCall]) -> None:
+        ours = call
         try:
             ours = self._names.ours_for(call)
             reason = await self._gate.refusal(ours)
@@ -171,7 +172,7 @@ class Broker:
             admitted.append(ours)
         else:
             self._answer(call, reason)
-            self._deny(call, reason)
+            self._deny(ours, reason)
 
     def _after_cut(self, reading: Reading) -> Ending | None:
         max_tokens = self._max_tokens

@@ -1,13 +1,15 @@
 """The tools that a child may have: names, descriptions and the structs of their inputs.
 
 Shared by both sides: the parent sends the definitions to the model, the child decodes the inputs.
-The input structs are the one source of both; keys that they do not name are ignored.
+The input structs are the one source of both; keys that they do not name are ignored. A fork shows
+the model its parent's tools instead, which can do a little more: calls of those reach the child in
+the wider forms at the end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -83,6 +85,39 @@ class GrepInput(ToolInput, frozen=True, kw_only=True):
     glob: Annotated[str | None, Meta(description="Only files that match, such as `*.py`.")] = None
 
 
+class ReadCall(ReadFileInput, frozen=True, kw_only=True):
+    """A `read_file` as a fork may make it: `levels` lists a directory, so many levels deep."""
+
+    levels: Annotated[int, Meta(ge=1, le=5)] | None = None
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several edits: a replacement, or text put after a line (0: before the first)."""
+
+    old_string: str = ""
+    new_string: str
+    replace_all: bool = False
+    after_line: Annotated[int, Meta(ge=0)] | None = None
+
+
+class EditsCall(ToolInput, frozen=True, kw_only=True):
+    """An `edit_file` as a fork may make it: all of these edits in order, or none of them."""
+
+    file_path: str
+    edits: Annotated[tuple[Change, ...], Meta(min_length=1)]
+
+
+class GrepCall(GrepInput, frozen=True, kw_only=True):
+    """A `grep` as a fork may make it: what to give of the matches, and how many rows of it."""
+
+    output: Literal["lines", "files", "counts"] = "lines"
+    ignore_case: bool = False
+    before: Annotated[int, Meta(ge=0)] = 0
+    after: Annotated[int, Meta(ge=0)] = 0
+    skip: Annotated[int, Meta(ge=0)] = 0
+    rows: Annotated[int, Meta(ge=0)] | None = None
+
+
 INPUTS: dict[str, type[ToolInput]] = {
     "bash": BashInput,
     "read_file": ReadFileInput,
@@ -91,6 +126,9 @@ INPUTS: dict[str, type[ToolInput]] = {
     "glob": GlobInput,
     "grep": GrepInput,
 }
+FORMS: dict[str, type[ToolInput]] = INPUTS | {"read_file": ReadCall, "grep": GrepCall}
+"""What the child decodes; of `edit_file`, an `EditsCall` where the input has `edits`."""
+
 READERS = frozenset({"read_file", "glob", "grep"})
 WRITERS = frozenset({"write_file", "edit_file"})
 

@@ -6,6 +6,7 @@ both have decided.
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -44,6 +45,10 @@ CanUseTool = Callable[[str, Mapping[str, Any]], Verdict | Awaitable[Verdict]]
 """Called in the parent with the name and the input of a call; may be a coroutine function."""
 
 
+LONG_COMMAND_CHARS = 1_000
+"""From here on a command is read in a thread: some texts take half a second to parse."""
+
+
 class Gate:
     """Judges calls for one run."""
 
@@ -56,15 +61,28 @@ class Gate:
         wanted = msgspec.json.decode(call.input, type=dict[str, Any])
         command = wanted.get("command")
         if call.name == "bash" and isinstance(command, str):
-            reason = self._policy.judge("bash", command)
+            reason = await self._judged(command)
             if reason is not None:
                 return reason
+        return await self._forbidden(call.name, wanted)
+
+    async def _judged(self, command: str) -> str | None:
+        if len(command) < LONG_COMMAND_CHARS:
+            return self._policy.judge("bash", command)
+        return await asyncio.to_thread(self._policy.judge, "bash", command)
+
+    async def _forbidden(self, name: str, wanted: Mapping[str, Any]) -> str | None:
+        """Ask the caller; whatever is neither Allow nor Deny has not allowed."""
         if self._can_use_tool is None:
             return None
         try:
-            verdict = self._can_use_tool(call.name, wanted)
+            verdict = self._can_use_tool(name, wanted)
             if inspect.isawaitable(verdict):
                 verdict = await verdict
         except Exception as error:  # noqa: BLE001 - a judge that fails has not allowed
             return f"the judge of this call failed: {type(error).__name__}"
-        return verdict.reason if isinstance(verdict, Deny) else None
+        if isinstance(verdict, Deny):
+            return verdict.reason or "the caller denied this call"
+        if isinstance(verdict, Allow):
+            return None
+        return f"the judge of this call gave neither Allow nor Deny: {type(verdict).__name__}"

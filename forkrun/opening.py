@@ -6,6 +6,8 @@ prompt, tools, model) may be changed by a flag, unless the caller gives the prom
 
 from __future__ import annotations
 
+import asyncio
+
 import msgspec
 
 from forkrun import prompts
@@ -18,6 +20,7 @@ from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
+from forkrun.snapshot.shape import parse_message
 from forkrun.snapshot.siblings import Siblings, siblings_of
 
 DEFAULT_MAX_TOKENS = 8_000
@@ -42,26 +45,20 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     siblings: Siblings | None = None
 
 
-def open_conversation(
+async def open_conversation(
     job: Job, *, model: str, workspace: str, policy: Policy, snapshot: Snapshot | None
 ) -> Opening:
-    """Begin the conversation of a job. Raises InputError for a snapshot that cannot be repaired."""
-    if snapshot is not None:
-        return _forked(job, snapshot, model=model, workspace=workspace, policy=policy)
-    tools = tuple(INPUTS) if job.tools is None else job.tools
-    max_tokens = job.limits.max_tokens or DEFAULT_MAX_TOKENS
-    conversation = Conversation.fresh(
-        model=model,
-        max_tokens=max_tokens,
-        system=prompts.system_prompt(
-            workspace, replaced_by=job.system, appended=job.append_system_prompt
-        ),
-        tools=definitions(tools),
-        prompt=job.prompt,
+    """Begin the conversation of a job. Raises InputError for a snapshot that cannot be repaired.
+
+    To repair a large snapshot takes about a second, once: that is done in a thread.
+    """
+    if snapshot is None:
+        return _fresh(job, model=model, workspace=workspace)
+    opening = await asyncio.to_thread(
+        _forked, job, snapshot, model=model, workspace=workspace, policy=policy
     )
-    return Opening(
-        conversation=conversation, max_tokens=max_tokens, tools=tools, names=Names.ours(tools)
-    )
+    siblings = siblings_of(snapshot, dangling=job.dangling)
+    return msgspec.structs.replace(opening, siblings=siblings)
 
 
 def check_fork(job: Job) -> None:
@@ -79,9 +76,26 @@ def check_fork(job: Job) -> None:
             )
 
 
+def _fresh(job: Job, *, model: str, workspace: str) -> Opening:
+    tools = tuple(INPUTS) if job.tools is None else job.tools
+    max_tokens = job.limits.max_tokens or DEFAULT_MAX_TOKENS
+    conversation = Conversation.fresh(
+        model=model,
+        max_tokens=max_tokens,
+        system=prompts.system_prompt(
+            workspace, replaced_by=job.system, appended=job.append_system_prompt
+        ),
+        tools=definitions(tools),
+        prompt=job.prompt,
+    )
+    return Opening(
+        conversation=conversation, max_tokens=max_tokens, tools=tools, names=Names.ours()
+    )
+
+
 def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
     start = fork(
-        _changed(job, snapshot, model=model),
+        changed(job, snapshot, model=model),
         job.prompt,
         dangling=job.dangling,
         persona=job.append_system_prompt,
@@ -92,23 +106,34 @@ def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy:
     params = start.params | {"max_tokens": msgspec.Raw(msgspec.json.encode(max_tokens))}
     params.setdefault("model", msgspec.Raw(msgspec.json.encode(model)))
     start = msgspec.structs.replace(start, params=params)
+    repair = start.repair
     return Opening(
         conversation=Conversation.fork(start),
         max_tokens=max_tokens,
         tools=tuple(INPUTS),
-        names=Names.of_parent(msgspec.json.decode(params.get("tools", b"[]"))),
+        names=Names.of_parent(
+            msgspec.json.decode(params.get("tools", b"[]")),
+            open_calls=_names_of_calls(repair.tool_use_ids, snapshot),
+        ),
         call_ids=start.call_ids,
-        siblings=siblings_of(snapshot, dangling=job.dangling),
         cache=Cache(verdict="unknown", prefix_sha256=start.prefix_sha256),
         repair=RepairRecord(
-            strategy=start.repair.strategy,
-            tool_use_ids=start.repair.tool_use_ids,
-            notes=start.repair.notes,
+            strategy=repair.strategy, tool_use_ids=repair.tool_use_ids, notes=repair.notes
         ),
     )
 
 
-def _changed(job: Job, snapshot: Snapshot, *, model: str) -> Snapshot:
+def _names_of_calls(call_ids: tuple[str, ...], snapshot: Snapshot) -> list[str]:
+    """Give the tools of these calls, which stand in the last messages."""
+    return [
+        str(block.value("name"))
+        for message in snapshot.messages[-2:]
+        for block in parse_message(message, 0).calls
+        if block.id in call_ids
+    ]
+
+
+def changed(job: Job, snapshot: Snapshot, *, model: str) -> Snapshot:
     """Give the snapshot with what `--break-cache` lets a job change."""
     if not job.break_cache:
         return snapshot

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from forkrun.environment import command_environment, worker_environment
+from forkrun.handcuffs import open_writable
 from forkrun.job import Job, workspace_path
 from forkrun.policy import Policy
 from forkrun.state import state_folder
@@ -66,13 +67,16 @@ def open_place(
                 source = transaction.view.copy
             else:
                 workspace = transaction.view.copy or workspace
+        named: tuple[str, ...] | None = None
+        if job.workspace == "live":
+            named = stack.enter_context(open_writable(policy, workspace))
         spec = Spec(
             tier=tier,
             workspace=workspace,
-            workspace_mode=_mode(job, transaction),
+            workspace_mode="read" if named is not None else _mode(job, transaction),
             workspace_source=source,
             readable=(*readable, *package_folders()[-1:], *job.readable),
-            writable=job.writable,
+            writable=(*(named or ()), *job.writable),
             root=job.root,
             masked=masked(policy, workspace),
             network=job.network,

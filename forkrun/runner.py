@@ -90,6 +90,9 @@ class Runner:
 
         Raises ForkrunError for what cannot be started; how a started run ended is in the result.
         """
+        if isinstance(prompt, Job) and prompt.snapshot is not None and snapshot is None:
+            # A large one takes a second to check.
+            snapshot = await asyncio.to_thread(Snapshot.from_json, bytes(prompt.snapshot))
         run = self.spawn(
             prompt,
             model=model,

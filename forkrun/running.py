@@ -238,7 +238,7 @@ class Run:
 
     async def _run_in(self, place: Place, plan: Plan, record: Record) -> Result:
         deadline = time.monotonic() + self._limits.timeout_s
-        opening = open_conversation(
+        opening = await open_conversation(
             self._job,
             model=self._model.name,
             workspace=place.workspace,
@@ -396,7 +396,7 @@ class Run:
             model=self._model.name,
             usage=ledger.usage,
             cost_usd=await total_cost_usd(self._model.name, ledger.replies),
-            cache=self._cache_of(ledger),
+            cache=await self._cache_of(ledger),
             repair=self._opening.repair,
             sandbox=self._sandbox,
             resources=Resources(
@@ -410,11 +410,11 @@ class Run:
             error=ending.error,
         )
 
-    def _cache_of(self, ledger: Ledger) -> Cache:
+    async def _cache_of(self, ledger: Ledger) -> Cache:
         """Say from the first reply's usage whether the forked prefix came out of the cache."""
         if self._snapshot is None or not ledger.replies:
             return self._opening.cache
-        tokens = prefix_tokens(self._snapshot, dangling=self._job.dangling)
+        tokens = await asyncio.to_thread(prefix_tokens, self._snapshot, dangling=self._job.dangling)
         verdict = cache_verdict(ledger.replies[0], prefix_tokens=tokens)
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)
 

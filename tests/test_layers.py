@@ -22,7 +22,6 @@ SHARED = (
     "forkrun.channel",
     "forkrun.errors",
     "forkrun.limits",
-    "forkrun.memfd",
     "forkrun.policy",
     "forkrun.protocol",
     "forkrun.text",

@@ -58,7 +58,7 @@ def _spawn(commands: Any) -> None:
         description="Run one subagent in its own process and print its summary on stdout.",
     )
     parser.set_defaults(command=_run_spawn)
-    what = parser.add_argument_group("what to do").add_mutually_exclusive_group(required=True)
+    what = parser.add_argument_group("what to do").add_mutually_exclusive_group()
     what.add_argument("--prompt", metavar="TEXT", help="the task; - reads it from stdin")
     what.add_argument("--prompt-file", metavar="FILE", help="a file that holds the task")
     context = parser.add_argument_group("context")
@@ -82,6 +82,11 @@ def _spawn(commands: Any) -> None:
         "--agent",
         metavar="NAME|FILE",
         help="be this agent (see forkrun agents); other flags go before what its file says",
+    )
+    context.add_argument(
+        "--estimate",
+        action="store_true",
+        help="print what the snapshot would cost in this fork, and run nothing",
     )
     context.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
     context.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
@@ -240,6 +245,12 @@ def _run_agents(options: Any) -> int:
 
 
 def _run_spawn(options: Any) -> int:
+    if options.estimate:
+        from forkrun.cli.estimate import print_estimate
+
+        return print_estimate(
+            job_of(options), snapshot_of(options), output_format=options.output_format
+        )
     from forkrun.cli.spawn import spawn
 
     return spawn(
@@ -315,6 +326,12 @@ def job_of(options: Any) -> Any:
 
 
 def _prompt(options: Any) -> str:
+    if options.prompt is None and options.prompt_file is None:
+        if options.estimate:
+            return ""
+        raise UsageError(
+            "one of --prompt and --prompt-file is required", hint="see forkrun spawn --help"
+        )
     if options.prompt not in (None, "-"):
         return str(options.prompt)
     source = options.prompt_file or "-"

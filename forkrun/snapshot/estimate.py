@@ -27,29 +27,44 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
     """What the inherited part of a fork costs when every allowed turn is taken.
 
     `prefix_tokens` is an estimate: four bytes a token, and 1,600 tokens for each image or document.
-    The costs are those of reading the prefix once in each turn, in US dollars: from the cache, and
-    without one. None: the price of the model is not known.
+    The costs are those of reading the prefix once in each turn, in US dollars: `cached_usd` from
+    the cache, as the parent left it; `rewritten_usd` from the cache where the first turn has to
+    write it; `uncached_usd` without one. What the turns themselves add comes on top.
+    None: the price of the model is not known.
     """
 
     model: str
     prefix_tokens: int
     turns: int
     cached_usd: float | None
+    rewritten_usd: float | None
     uncached_usd: float | None
 
 
 def estimate(
-    snapshot: Snapshot, *, turns: int, prices: Prices, dangling: Dangling = "placeholder"
+    snapshot: Snapshot,
+    *,
+    turns: int,
+    prices: Prices,
+    dangling: Dangling = "placeholder",
+    model: str | None = None,
 ) -> Estimate:
-    """Estimate a fork with at most this many turns. Calls nothing and nobody."""
-    model = str(snapshot.param("model") or "")
+    """Estimate a fork with at most this many turns, by `model` or the snapshot's own.
+
+    Calls nothing and nobody. Each turn is priced by itself, since prices may rise with its length.
+    """
+    model = model or str(snapshot.param("model") or "")
     tokens = prefix_tokens(snapshot, dangling=dangling)
+    read = prices(model, Usage(cache_read_input_tokens=tokens))
+    written = prices(model, Usage(cache_creation_input_tokens=tokens))
+    plain = prices(model, Usage(input_tokens=tokens))
     return Estimate(
         model=model,
         prefix_tokens=tokens,
         turns=turns,
-        cached_usd=prices(model, Usage(cache_read_input_tokens=tokens * turns)),
-        uncached_usd=prices(model, Usage(input_tokens=tokens * turns)),
+        cached_usd=None if read is None else read * turns,
+        rewritten_usd=None if read is None or written is None else written + read * (turns - 1),
+        uncached_usd=None if plain is None else plain * turns,
     )
 
 

@@ -8,6 +8,8 @@ cache. What the API refuses is taken from its reference and its error messages (
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 
 from forkrun.errors import InputError
@@ -36,6 +38,7 @@ from forkrun.snapshot.start import MAX_REQUEST_BYTES, Repair
 
 LOST_BEGINNING = "(The beginning of this conversation is not part of it any more.)"
 _ROUNDS = 20
+_ONE_AT_A_TIME = threading.Lock()
 ROOM_BYTES = 1_000_000
 """What is kept free for the directive and for the turns that follow."""
 
@@ -58,10 +61,11 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def repaired(snapshot: Snapshot, dangling: Dangling = "placeholder") -> Repaired:
-    """Repair a snapshot once, however many forks share it."""
-    done: Repaired | None = snapshot.worked_out.get(dangling)
-    if done is None:
-        done = snapshot.worked_out[dangling] = repair(snapshot, dangling=dangling)
+    """Repair a snapshot once, however many forks share it; from several threads too."""
+    with _ONE_AT_A_TIME:
+        done: Repaired | None = snapshot.worked_out.get(dangling)
+        if done is None:
+            done = snapshot.worked_out[dangling] = repair(snapshot, dangling=dangling)
     return done
 
 

@@ -8,6 +8,7 @@ Nothing is synced to disk: against a crash of the machine a run does not protect
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 
@@ -37,7 +38,7 @@ def replace(
             except OSError as error:
                 if error.errno not in _IN_PLACE:
                     raise
-                _overwrite(directory, name, content)
+                _overwrite(directory, name, content, before=before, path=path)
     except OSError as error:
         error.filename = path
         raise
@@ -78,7 +79,11 @@ def _check_same(directory: int, name: str, before: os.stat_result | None, *, pat
             return
         raise ToolError(f"{path} was removed meanwhile; nothing was written") from None
     if before is None or _identity(now) != _identity(before):
-        raise ToolError(f"{path} was changed meanwhile; nothing was written. Read it again")
+        raise _changed_meanwhile(path)
+
+
+def _changed_meanwhile(path: str) -> ToolError:
+    return ToolError(f"{path} was changed meanwhile; nothing was written. Read it again")
 
 
 def _identity(status: os.stat_result) -> tuple[int, ...]:
@@ -91,11 +96,17 @@ def _identity(status: os.stat_result) -> tuple[int, ...]:
     )
 
 
-def _overwrite(directory: int, name: str, content: bytes) -> None:
+def _overwrite(
+    directory: int, name: str, content: bytes, *, before: os.stat_result, path: str
+) -> None:
+    """Write in place, alone among all who write so: of two at once the later one must read anew."""
     flags = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     descriptor = os.open(name, flags, dir_fd=directory)
     try:
-        size = os.fstat(descriptor).st_size
+        fcntl.flock(descriptor, fcntl.LOCK_EX)  # until it is closed
+        if _identity(os.fstat(descriptor)) != _identity(before):
+            raise _changed_meanwhile(path)
+        size = before.st_size
         old = os.pread(descriptor, size, 0)
         try:
             if len(content) > size and hasattr(os, "posix_fallocate"):

@@ -13,7 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
-from forkrun.catalog import GrepInput
+from forkrun.catalog import GrepCall
 from forkrun.tools.command import run_command
 from forkrun.tools.environment import command_environment
 from forkrun.tools.paths import Workspace
@@ -38,7 +38,7 @@ _OPTIONS = (
 
 def search_with_ripgrep(
     program: str,
-    call: GrepInput,
+    call: GrepCall,
     workspace: Workspace,
     start: str,
     *,
@@ -46,21 +46,19 @@ def search_with_ripgrep(
     env: Mapping[str, str],
     limit_s: float,
 ) -> bool:
-    """Search below a resolved path; return False where ripgrep cannot take the pattern.
+    """Search below a resolved path; return False where ripgrep cannot take it or the pattern.
 
     Raises OutOfTime, and what `hits` raises.
     """
-    head, _, name = start.rpartition("/")
     try:
         directory = workspace.open(start, flags=os.O_RDONLY | os.O_DIRECTORY)
-        base, target = ("" if start == "." else f"{start}/"), "./"
-    except NotADirectoryError:
-        directory = workspace.open(head or ".", flags=os.O_RDONLY | os.O_DIRECTORY)
-        base, target = (f"{head}/" if head else ""), f"./{name}"
+    except NotADirectoryError:  # a file, or by now a link, which ripgrep would follow
+        return False
+    base = "" if start == "." else f"{start}/"
     try:
         matches = _Matches(hits, workspace, base)
         ended = run_command(
-            [program, *_OPTIONS, *_only(call.glob), "--regexp", call.pattern, "--", target],
+            [program, *_OPTIONS, *_chosen(call), "--regexp", call.pattern, "--", "./"],
             matches,
             directory=directory,
             env=command_environment(env, workspace=workspace.root),
@@ -152,6 +150,10 @@ class _Matches:
         except OSError:
             return False
         return True
+
+
+def _chosen(call: GrepCall) -> list[str]:
+    return [*_only(call.glob), *(["--ignore-case"] if call.ignore_case else [])]
 
 
 def _only(glob: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 """The tool `grep`: lines that match, as `path:line:text`.
 
 With ripgrep where there is one on PATH, else with Python's `re`; both leave out the same files
-and give the same lines.
+and give the same lines. A fork whose parent's tool can do more may ask for files or counts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Callable, Mapping
 
-from forkrun.catalog import GrepInput
+from forkrun.catalog import GrepCall
 from forkrun.protocol import ToolLimits
 from forkrun.tools.bash import find_program
 from forkrun.tools.content import as_text, is_binary
@@ -34,30 +34,51 @@ class Enough(Exception):
 
 
 class Hits:
-    """The lines that were found, up to `limit` characters; those that must not be seen stay out."""
+    """The lines that were found, up to `limit` characters; those that must not be seen stay out.
 
-    def __init__(self, *, limit: int, shows: Callable[[str], bool]) -> None:
+    What is kept of them, a call may choose: the lines, only the files, or counts by file.
+    """
+
+    def __init__(self, call: GrepCall, *, limit: int, shows: Callable[[str], bool]) -> None:
         self.rows: list[str] = []
+        self.lines: list[tuple[str, int]] = []  # path and number of each of the rows
+        self._output = call.output
+        self._count = 0
         self._room = limit
+        self._most = None if call.rows is None else call.skip + call.rows
         self._shows = shows
         self._path = ""
         self._is_shown = False
 
+    def clear(self) -> None:
+        """Begin anew."""
+        self.rows, self.lines, self._path, self._count = [], [], "", 0
+
     def add(self, path: str, number: int, line: str, *, at: int) -> None:
         """Take a line whose match begins `at` that character; Enough when there is no room."""
-        if path != self._path:
-            self._path, self._is_shown = path, self._shows(path)
+        is_new = path != self._path
+        if is_new:
+            self._path, self._is_shown, self._count = path, self._shows(path), 0
         if not self._is_shown:
             return
-        row = f"{one_line(path)}:{number}:{_window(line, at)}"
+        self._count += 1
+        if self._output == "counts" and not is_new:
+            self.rows[-1] = f"{one_line(path)}:{self._count}"
+        elif self._output == "lines" or is_new:
+            self._append(path, number, line, at=at)
+
+    def _append(self, path: str, number: int, line: str, *, at: int) -> None:
+        tail = {"lines": f":{number}:{window(line, at)}", "counts": ":1", "files": ""}
+        row = one_line(path) + tail[self._output]
         self._room -= len(row) + 1
-        if self._room < 0 and self.rows:
+        if self.rows and (self._room < 0 or len(self.rows) == self._most):
             raise Enough
         self.rows.append(row)
+        self.lines.append((path, number))
 
 
 def grep(
-    call: GrepInput,
+    call: GrepCall,
     workspace: Workspace,
     *,
     readable: Callable[[str], bool],
@@ -73,7 +94,7 @@ def grep(
         raise ToolError("pattern must not contain a line break: lines are searched one by one")
     start = workspace.resolve(call.path or ".")
     is_directory = _is_directory(workspace, start)
-    hits = Hits(limit=limits.result_chars, shows=_shows(call.glob, readable))
+    hits = Hits(call, limit=limits.result_chars, shows=_shows(call.glob, readable))
     limit_s = min(LIMIT_S, limits.tool_timeout_s)
     ripgrep = find_program("rg", env)
     notes: list[str] = []
@@ -86,19 +107,24 @@ def grep(
                 ripgrep, call, workspace, start, hits=hits, env=env, limit_s=limit_s
             )
         if not is_searched:
-            hits.rows.clear()
+            hits.clear()
             _search(call, workspace, start, hits=hits, limit_s=limit_s, is_directory=is_directory)
     except Enough:
         notes.append("there are more matches; narrow the pattern or the path")
     except OutOfTime:
         notes.append(f"stopped after {limit_s:g} s: there may be more")
-    if not hits.rows:
-        notes.append("no line matches")
-    return "\n".join(hits.rows + [f"[{note}]" for note in notes])
+    rows = hits.rows[call.skip :]
+    if not rows:
+        notes.append("no line matches" if not hits.rows else f"there are {len(hits.rows)} in all")
+    if call.output == "lines" and (call.before or call.after):
+        from forkrun.tools.surroundings import with_surroundings
+
+        rows = with_surroundings(rows, hits.lines[call.skip :], call, workspace, limits=limits)
+    return "\n".join(rows + [f"[{note}]" for note in notes])
 
 
 def _search(
-    call: GrepInput,
+    call: GrepCall,
     workspace: Workspace,
     start: str,
     *,
@@ -107,20 +133,21 @@ def _search(
     is_directory: bool,
 ) -> None:
     try:
-        pattern = re.compile(call.pattern)
+        pattern = re.compile(call.pattern, re.IGNORECASE if call.ignore_case else 0)
     except (re.error, RecursionError, OverflowError) as error:
         raise ToolError(f"pattern is not a valid regular expression: {error}") from None
-    literal = call.pattern if re.fullmatch(r"[\w -]+", call.pattern) else ""
+    is_literal = re.fullmatch(r"[\w -]+", call.pattern) and not call.ignore_case
+    literal = call.pattern if is_literal else ""
     with Patience(limit_s=limit_s) as patience:
         for path in walk(workspace, start) if is_directory else [start]:
             patience.check()
-            for number, line in enumerate(_lines(workspace, path, literal), start=1):
+            for number, line in enumerate(lines_of(workspace, path, literal), start=1):
                 match = patience.search(pattern, line)
                 if match:
                     hits.add(path, number, line, at=match.start())
 
 
-def _lines(workspace: Workspace, path: str, literal: str) -> list[str]:
+def lines_of(workspace: Workspace, path: str, literal: str = "") -> list[str]:
     """Give the lines of a file, none where no line can match: it does not hold the literal text,
     or is too large, binary, unreadable or no file."""
     try:
@@ -153,7 +180,7 @@ def _shows(glob: str | None, readable: Callable[[str], bool]) -> Callable[[str],
     return lambda path: bool(matcher.search(path)) == wanted and readable(path)
 
 
-def _window(line: str, at: int) -> str:
+def window(line: str, at: int) -> str:
     """Give a line, or of a long one what is around the match."""
     line = one_line(line)
     if len(line) <= _WINDOW:

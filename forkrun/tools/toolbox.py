@@ -6,6 +6,7 @@ does not raise for it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Mapping
@@ -15,12 +16,13 @@ from typing import TypeVar
 import msgspec
 
 from forkrun.catalog import (
-    INPUTS,
+    FORMS,
     BashInput,
     EditFileInput,
+    EditsCall,
     GlobInput,
-    GrepInput,
-    ReadFileInput,
+    GrepCall,
+    ReadCall,
     ToolInput,
     WriteFileInput,
 )
@@ -117,24 +119,24 @@ class Toolbox:
         return ToolResult(id=call.id, text=text, is_error=is_error, denied=denied, images=images)
 
     def _run(self, call: ToolCall) -> tuple[str, bool, tuple[Image, ...]]:
-        if call.name not in self._tools or call.name not in INPUTS:
+        if call.name not in self._tools or call.name not in FORMS:
             available = ", ".join(self._tools) or "none"
             raise ToolError(f"there is no tool {call.name!r}; available: {available}")
-        wanted = read_input(call.input, INPUTS[call.name], tool=call.name)
+        wanted = read_input(call.input, _form(call), tool=call.name)
         images: tuple[Image, ...] = ()
         is_error = False
         match wanted:
             case BashInput():
                 text, is_error = self._bash(wanted, call.id)
-            case ReadFileInput():
+            case ReadCall():
                 text, images = self._read(wanted)
             case WriteFileInput():
                 text = self._write(wanted)
-            case EditFileInput():
+            case EditFileInput() | EditsCall():
                 text = self._edit(wanted)
             case GlobInput():
                 text = self._glob(wanted)
-            case GrepInput():
+            case GrepCall():
                 text = self._grep(wanted)
             case _:
                 raise ToolError(f"{call.name} cannot be run here")
@@ -153,13 +155,25 @@ class Toolbox:
             heard=lambda: self._heard(call_id),
         )
 
-    def _read(self, call: ReadFileInput) -> tuple[str, tuple[Image, ...]]:
+    def _read(self, call: ReadCall) -> tuple[str, tuple[Image, ...]]:
         from forkrun.tools.reading import read_file
 
+        if call.levels and (listing := self._view(call.file_path, levels=call.levels)):
+            return listing, ()
         path = self._judged("read_file", call.file_path)
         return read_file(
             call, self._workspace, path, seen=self._seen, limit=self._limits.result_chars
         )
+
+    def _view(self, path: str, *, levels: int) -> str | None:
+        from forkrun.tools.viewing import is_directory, view_directory
+
+        resolved = self._workspace.resolve(path)
+        if not is_directory(self._workspace, resolved):
+            return None
+        sight = self._sight("read_file", path)
+        text = view_directory(self._workspace, resolved, levels=levels, readable=sight.shows)
+        return sight.close(cut(text, limit=self._limits.result_chars))
 
     def _write(self, call: WriteFileInput) -> str:
         from forkrun.tools.writing import write_file
@@ -167,7 +181,7 @@ class Toolbox:
         path = self._judged("write_file", call.file_path)
         return write_file(call, self._workspace, path, seen=self._seen)
 
-    def _edit(self, call: EditFileInput) -> str:
+    def _edit(self, call: EditFileInput | EditsCall) -> str:
         from forkrun.tools.writing import edit_file
 
         path = self._judged("edit_file", call.file_path)
@@ -180,7 +194,7 @@ class Toolbox:
         text = glob(call, self._workspace, readable=sight.shows)
         return sight.close(cut(text, limit=self._limits.result_chars))
 
-    def _grep(self, call: GrepInput) -> str:
+    def _grep(self, call: GrepCall) -> str:
         from forkrun.tools.searching import grep
 
         sight = self._sight("grep", call.path)
@@ -240,6 +254,19 @@ class _Sight:
         if self._hidden:
             text += f"\n[{self._hidden} files left out by the rules: {self._reason}]"
         return text
+
+
+class _Keys(msgspec.Struct):
+    edits: msgspec.Raw = msgspec.Raw()
+
+
+def _form(call: ToolCall) -> type[ToolInput]:
+    """Give the form that the input of a call has."""
+    if call.name == "edit_file":
+        with contextlib.suppress(*_NOT_VALID):
+            if msgspec.json.decode(call.input, type=_Keys).edits:
+                return EditsCall
+    return FORMS[call.name]
 
 
 def read_input(raw: bytes, kind: type[_Input], *, tool: str) -> _Input:

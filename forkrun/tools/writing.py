@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 
-from forkrun.catalog import EditFileInput, WriteFileInput
+import msgspec
+
+from forkrun.catalog import Change, EditFileInput, EditsCall, WriteFileInput
 from forkrun.tools.content import Text, as_text, describe
 from forkrun.tools.failures import ToolError
 from forkrun.tools.paths import Workspace
@@ -13,6 +15,7 @@ from forkrun.tools.reading import check_regular, digest, load_with_stat
 from forkrun.tools.replacing import replace
 
 _NUMBERED = re.compile(r"^\s*\d+\t", re.MULTILINE)
+_LINE = re.compile(r"[^\n]*\n|[^\n]+")
 _MOST_LINES_NAMED = 20
 
 
@@ -46,31 +49,71 @@ def write_file(
 
 
 def edit_file(
-    call: EditFileInput, workspace: Workspace, path: str, *, seen: dict[str, bytes]
+    call: EditFileInput | EditsCall, workspace: Workspace, path: str, *, seen: dict[str, bytes]
 ) -> str:
-    """Replace the text; say in one line where. ToolError where it is not exactly one place."""
-    if not call.old_string:
-        raise ToolError("old_string must not be empty; write_file writes a whole file")
-    if call.old_string == call.new_string:
-        raise ToolError("old_string and new_string are the same; nothing was changed")
-    _encoded(call.new_string, key="new_string")
+    """Replace the text; say in one line where. ToolError where it is not exactly one place.
+
+    Of several edits each is made in what those before it left, and all of them or none.
+    """
+    changes = call.edits if isinstance(call, EditsCall) else (call,)
     raw, before = load_with_stat(workspace, path)
-    text = as_text(raw)
-    places = list(_pattern(call.old_string).finditer(text.body))
+    text, said = as_text(raw), []
+    for number, change in enumerate(changes, start=1):
+        try:
+            body, where = _changed(change, text, path=path)
+        except ToolError as error:
+            if len(changes) == 1:
+                raise
+            raise ToolError(f"edit {number}: {error.text}; none of the edits was made") from None
+        text = msgspec.structs.replace(text, body=body)
+        said.append(where)
+    content = text.with_body(text.body)
+    replace(workspace, path, content, before=before)
+    if seen.get(path) == digest(raw):
+        seen[path] = digest(content)
+    return "\n".join(said)
+
+
+def _changed(change: EditFileInput | Change, text: Text, *, path: str) -> tuple[str, str]:
+    """Give the body with one change made in it, and where that was, in words."""
+    _encoded(change.new_string, key="new_string")
+    if isinstance(change, Change) and change.after_line is not None:
+        return _inserted(change.new_string, text, after=change.after_line, path=path)
+    return _replaced(change, text, path=path)
+
+
+def _inserted(new: str, text: Text, *, after: int, path: str) -> tuple[str, str]:
+    lines = _LINE.findall(text.body)
+    if after > len(lines):
+        raise ToolError(f"{path} has {len(lines)} lines: nothing can be put after line {after}")
+    if not text.is_known and not new.isascii():
+        raise ToolError(f"the encoding of {path} is not known, and the new text is not ASCII")
+    end = text.line_end
+    added = new.replace("\r\n", "\n").replace("\n", end)
+    head, tail = "".join(lines[:after]), "".join(lines[after:])
+    if head and not head.endswith("\n"):
+        added = end + added
+    elif not added.endswith("\n"):
+        added += end
+    return head + added + tail, f"inserted text after line {after} of {path}"
+
+
+def _replaced(change: EditFileInput | Change, text: Text, *, path: str) -> tuple[str, str]:
+    if not change.old_string:
+        raise ToolError("old_string must not be empty; write_file writes a whole file")
+    if change.old_string == change.new_string:
+        raise ToolError("old_string and new_string are the same; nothing was changed")
+    places = list(_pattern(change.old_string).finditer(text.body))
     if not places:
-        raise ToolError(f"old_string does not occur in {path}{_hint(call.old_string, text)}")
+        raise ToolError(f"old_string does not occur in {path}{_hint(change.old_string, text)}")
     lines = _line_numbers(text.body, places)
-    if len(places) > 1 and not call.replace_all:
+    if len(places) > 1 and not change.replace_all:
         raise ToolError(
             f"old_string occurs {len(places)} times in {path}, in lines {lines}; give more of the "
             "text around the one that is meant, or set replace_all"
         )
-    _check_encoding(call.new_string, text, places, path=path)
-    content = text.with_body(_substitute(call, text, places))
-    replace(workspace, path, content, before=before)
-    if seen.get(path) == digest(raw):
-        seen[path] = digest(content)
-    return f"replaced {len(places)} in {path}, in line {lines}"
+    _check_encoding(change.new_string, text, places, path=path)
+    return _substitute(change, text, places), f"replaced {len(places)} in {path}, in line {lines}"
 
 
 def _encoded(text: str, *, key: str) -> bytes:
@@ -92,7 +135,7 @@ def _pattern(old: str) -> re.Pattern[str]:
     return re.compile("\r?\n".join(map(re.escape, lines)))
 
 
-def _substitute(call: EditFileInput, text: Text, places: list[re.Match[str]]) -> str:
+def _substitute(call: EditFileInput | Change, text: Text, places: list[re.Match[str]]) -> str:
     new_lf = call.new_string.replace("\r\n", "\n")
     new_crlf = new_lf.replace("\n", "\r\n")
     means_crlf = "\r\n" in call.old_string

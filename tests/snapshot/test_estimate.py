@@ -12,7 +12,13 @@ LONG = Snapshot.of(model="m", messages=[{"role": "user", "content": "word " * 80
 
 
 def prices(model: str, usage: Usage) -> float | None:
-    return usage.input_tokens * 10 + usage.cache_read_input_tokens if model == "m" else None
+    if model != "m":
+        return None
+    return (
+        usage.input_tokens * 10
+        + usage.cache_read_input_tokens
+        + usage.cache_creation_input_tokens * 12
+    )
 
 
 def test_the_estimate_multiplies_the_prefix_by_the_turns():
@@ -21,6 +27,17 @@ def test_the_estimate_multiplies_the_prefix_by_the_turns():
     assert found.prefix_tokens == prefix_tokens(LONG) == pytest.approx(10_000, rel=0.01)
     assert found.cached_usd == found.prefix_tokens * 3
     assert found.uncached_usd == found.prefix_tokens * 30
+    assert found.rewritten_usd == found.prefix_tokens * (12 + 1 + 1)
+
+
+def test_every_turn_is_priced_by_itself():
+    """A price that rises with the length of a prompt does not rise with the number of turns."""
+
+    def tiered(model: str, usage: Usage) -> float:
+        return usage.total_tokens * (1 if usage.total_tokens <= 11_000 else 100)
+
+    found = estimate(LONG, turns=50, prices=tiered)
+    assert found.uncached_usd == found.prefix_tokens * 50
 
 
 def test_an_unknown_price_is_none():

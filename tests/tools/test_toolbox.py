@@ -262,3 +262,20 @@ def test_errors_of_the_caller_end_a_command_that_prints(ws):
 
     with opened(ws, alive=alive) as box, pytest.raises(ChannelError):
         box("bash", command="trap '' TERM; while :; do echo x; done")
+
+
+def test_of_two_who_write_in_place_the_later_one_reads_anew(ws):
+    """A file that cannot be replaced by a rename is not overwritten once somebody else wrote it."""
+    from forkrun.tools import replacing
+    from forkrun.tools.failures import ToolError
+
+    (ws / "f").write_text("one\n")
+    before = (ws / "f").stat()
+    directory = os.open(ws, os.O_RDONLY)
+    try:
+        replacing._overwrite(directory, "f", b"two\n", before=before, path="f")
+        with pytest.raises(ToolError, match="changed meanwhile"):
+            replacing._overwrite(directory, "f", b"three\n", before=before, path="f")
+    finally:
+        os.close(directory)
+    assert (ws / "f").read_text() == "two\n"
