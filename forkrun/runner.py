@@ -10,9 +10,11 @@ from typing import Unpack
 from weakref import WeakSet
 
 from forkrun.confinement import Confinement
+from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
 from forkrun.gate import CanUseTool
 from forkrun.job import Job, check, workspace_path
+from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.opening import check_fork
@@ -20,6 +22,7 @@ from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
 from forkrun.snapshot.freeze import Snapshot
+from forkrun.starting import Early
 from forkrun.transaction import tidy
 from forkrun.workspace.commit import Recovery
 
@@ -47,8 +50,11 @@ class Runner:
         model: str | Model | None = None,
         client: object | None = None,
         environ: Mapping[str, str] | None = None,
+        start: Start = "warm",
+        early: Early | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
+        self._launcher = Launcher(environ=worker_environment(self._environ), early=early)
         self._model = model
         self._client = client
         self._models: dict[str, Model] = {}
@@ -68,6 +74,7 @@ class Runner:
         try:
             await asyncio.gather(*(run.end() for run in self._runs))
         finally:
+            await self._launcher.__aexit__(kind, error, traceback)
             for model in self._models.values():
                 await model.close()
             self._models.clear()
@@ -121,6 +128,7 @@ class Runner:
         run = Run(
             job,
             confinement=self._confinement,
+            start=self._launcher.start,
             recovered=self._tidy(job),
             snapshot=snapshot,
             model=self._model_for(job, snapshot),

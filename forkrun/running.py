@@ -45,7 +45,7 @@ from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
 from forkrun.stream import EventStream
-from forkrun.supervisor import Worker
+from forkrun.supervisor import Starter, Worker
 from forkrun.transaction import Settled
 from forkrun.transcript import Transcript
 from forkrun.workspace.commit import Recovery
@@ -74,6 +74,7 @@ class Run:
         environ: Mapping[str, str],
         emit: Emit,
         confinement: Confinement,
+        start: Starter,
         recovered: Sequence[Recovery] = (),
         snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
@@ -86,6 +87,7 @@ class Run:
         self._model = model
         self._environ = environ
         self._confinement = confinement
+        self._start = start
         self._recovered = recovered
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
@@ -255,7 +257,7 @@ class Run:
             deadline=deadline,
             record=record,
         )
-        worker = Worker(spec=place.spec, environ=place.worker_environ, grace_s=self._limits.grace_s)
+        worker = Worker(spec=place.spec, start=self._start, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
             self._begun.set()

@@ -45,6 +45,11 @@ _NEEDED_TO_BUILD = _CAP_SETGID | _CAP_SETUID | _CAP_SYS_ADMIN
 _GO = b"g"
 
 
+def prepare() -> None:
+    """Import ahead of time what `enter` needs: for whoever has to wait anyhow before it is called."""
+    from . import view  # noqa: F401
+
+
 def enter(
     spec: Spec,
     *,

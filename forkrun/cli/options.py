@@ -28,7 +28,10 @@ def parse(argv: Sequence[str]) -> Any:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(title="commands", metavar="COMMAND", parser_class=_Parser)
+    # With `prog`, nothing has to be formatted here, which would import much.
+    commands = parser.add_subparsers(
+        title="commands", metavar="COMMAND", prog="forkrun", parser_class=_Parser
+    )
     _spawn(commands)
     _exec(commands)
     _doctor(commands)
@@ -223,6 +226,7 @@ def _run_spawn(options: Any) -> int:
         snapshot=snapshot_of(options),
         output_format=options.output_format,
         verbosity=_verbosity(options),
+        early=options.early,
     )
 
 
@@ -230,10 +234,10 @@ def _verbosity(options: Any) -> int:
     return -1 if options.quiet else int(options.verbose)
 
 
-def _run_exec(_: Any) -> int:
+def _run_exec(options: Any) -> int:
     from forkrun.cli.spawn import execute
 
-    return execute(sys.stdin.buffer.read())
+    return execute(sys.stdin.buffer.read(), early=options.early)
 
 
 _LIMITS = {
