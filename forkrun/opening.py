@@ -6,6 +6,8 @@ prompt, tools, model) may be changed by a flag, unless the caller gives the prom
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from forkrun import prompts
@@ -16,9 +18,10 @@ from forkrun.errors import UsageError
 from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
-from forkrun.snapshot.fork import fork
-from forkrun.snapshot.freeze import Snapshot
-from forkrun.snapshot.siblings import Siblings, siblings_of
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.snapshot.siblings import Siblings
 
 DEFAULT_MAX_TOKENS = 8_000
 UNCACHED_MODELS = ("offline", "script:")
@@ -80,6 +83,9 @@ def check_fork(job: Job) -> None:
 
 
 def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
+    from forkrun.snapshot.fork import fork
+    from forkrun.snapshot.siblings import siblings_of
+
     start = fork(
         _changed(job, snapshot, model=model),
         job.prompt,

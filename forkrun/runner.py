@@ -6,7 +6,7 @@ import asyncio
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 from weakref import WeakSet
 
 from forkrun.confinement import Confinement
@@ -21,10 +21,12 @@ from forkrun.opening import check_fork
 from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
-from forkrun.snapshot.freeze import Snapshot
 from forkrun.starting import Early
 from forkrun.transaction import tidy
-from forkrun.workspace.commit import Recovery
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.workspace.commit import Recovery
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
@@ -122,6 +124,8 @@ class Runner:
         job = job_from(prompt, {**options, **({"model": model} if model else {})})
         check(job)
         if snapshot is None and job.snapshot is not None:
+            from forkrun.snapshot.freeze import Snapshot
+
             snapshot = Snapshot.from_json(bytes(job.snapshot))
         if snapshot is not None:
             check_fork(job)

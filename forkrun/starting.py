@@ -31,6 +31,9 @@ sandbox = type(sys)("forkrun_sandbox")
 sandbox.__path__ = [sys.argv[1]]
 sys.modules["forkrun_sandbox"] = sandbox
 sys.path[:0] = sys.argv[2:-1]
+sys.modules["typing_extensions"] = None  # else msgspec imports it: 3 ms for nothing
+import msgspec
+del sys.modules["typing_extensions"]
 from forkrun.{module} import main
 main()
 """

@@ -18,6 +18,7 @@ import os
 import signal
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -59,7 +60,8 @@ class Worker:
         child = self._child = await self._start(self._spec)
         self._pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
         self._exit = asyncio.ensure_future(_ended(child, self._pidfd))
-        self._held = hold(child.pid, spec=self._spec)
+        joins = self._spec.tier != "bwrap"
+        self._held = hold(child.pid, spec=self._spec, joins=joins)
         self._drains = [Drain(child.stdout, self.stdout), Drain(child.stderr, self.stderr)]
         self._writer: asyncio.StreamWriter | None = None
         try:
@@ -91,6 +93,11 @@ class Worker:
     def pid(self) -> int:
         """The process id of the child."""
         return self._child.pid
+
+    @property
+    def spec(self) -> Spec:
+        """What the child is to enter."""
+        return replace(self._spec, groups=self._held.to_join)
 
     async def send(self, message: Message) -> None:
         """Send one message. Raises ChannelError when the child is gone."""

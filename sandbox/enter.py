@@ -71,6 +71,7 @@ def enter(
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
+    confine.join_groups(spec.groups)
     # What exists now is never collected: children do not copy pages to count references in them.
     gc.freeze()
     parent = _watch_parent() if parent_pidfd is None else parent_pidfd

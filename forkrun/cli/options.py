@@ -12,7 +12,21 @@ from forkrun.cli import values
 from forkrun.errors import UsageError
 
 
+class _Formatter(argparse.HelpFormatter):
+    """Formats help for the width of the terminal, found without `shutil`, which imports much."""
+
+    def __init__(self, prog: str) -> None:
+        try:
+            columns = int(os.environ.get("COLUMNS") or os.get_terminal_size().columns)
+        except (OSError, ValueError):
+            columns = 0
+        super().__init__(prog, width=(columns or 80) - 2)
+
+
 class _Parser(argparse.ArgumentParser):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(formatter_class=_Formatter, **options)
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, hint=f"see {self.prog} --help")
 
@@ -28,13 +42,13 @@ def parse(argv: Sequence[str]) -> Any:
         allow_abbrev=False,
     )
     parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    # With `prog`, nothing has to be formatted here, which would import much.
     commands = parser.add_subparsers(
         title="commands", metavar="COMMAND", prog="forkrun", parser_class=_Parser
     )
-    _spawn(commands)
-    _exec(commands)
-    _doctor(commands)
+    # Where a command is named, its flags alone are made: that of the largest takes 3 ms.
+    known = {"spawn": _spawn, "exec": _exec, "doctor": _doctor}
+    for add in [known[argv[0]]] if argv and argv[0] in known else known.values():
+        add(commands)
     options = parser.parse_args(argv)
     if not hasattr(options, "command"):
         raise UsageError("no command was given", hint="try: forkrun spawn --prompt TEXT")

@@ -6,7 +6,7 @@ import asyncio
 import gc
 import signal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,8 +18,10 @@ from forkrun.events import Event
 from forkrun.job import Job
 from forkrun.result import Result
 from forkrun.runner import Runner
-from forkrun.snapshot.freeze import Snapshot
 from forkrun.starting import Early
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
 
 READER_GONE = 128 + signal.SIGPIPE
 

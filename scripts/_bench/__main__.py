@@ -33,7 +33,9 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("subject", choices=[*SUBJECTS, "all"])
-    parser.add_argument("--rounds", type=int, default=0, help="measurements of each (else a default)")
+    parser.add_argument(
+        "--rounds", type=int, default=0, help="measurements of each (else a default)"
+    )
     parser.add_argument("--runs", type=int, default=0, help="fanout: how many runs (default 100)")
     parser.add_argument(
         "--peers",

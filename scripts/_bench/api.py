@@ -41,7 +41,11 @@ class Bench:
         folder = self._stack.enter_context(tempfile.TemporaryDirectory())
         self.workspace = os.path.join(folder, "workspace")
         os.mkdir(self.workspace)
-        self.environ = {**os.environ, "HOME": folder, "XDG_STATE_HOME": os.path.join(folder, "state")}
+        self.environ = {
+            **os.environ,
+            "HOME": folder,
+            "XDG_STATE_HOME": os.path.join(folder, "state"),
+        }
         self.environ.pop("ANTHROPIC_API_KEY", None)
         self.loop = asyncio.Runner()
         self._stack.enter_context(self.loop)

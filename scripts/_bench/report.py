@@ -20,7 +20,13 @@ def _cells(row: Row, *, base: Row | None, width: int) -> list[str]:
         return [row.name, f"– ({note})", *([""] * (width - 2))]
     low, high = row.spread
     ratio = [f"{row.median / base.median:.2f}"] if base else []
-    return [row.name, number(row.median), f"{number(low)}–{number(high)}", *ratio, str(len(row.values))]
+    return [
+        row.name,
+        number(row.median),
+        f"{number(low)}–{number(high)}",
+        *ratio,
+        str(len(row.values)),
+    ]
 
 
 def number(value: float) -> str:
