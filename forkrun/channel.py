@@ -8,6 +8,7 @@ a message must decode into exactly the structs of `protocol`, and whatever does 
 
 from __future__ import annotations
 
+import select
 import socket
 from typing import Any, Generic, TypeVar
 
@@ -73,6 +74,12 @@ class Channel(Generic[M]):
     def receive(self) -> M:
         """Wait for one message. Raises ChannelError at end of file."""
         return self._decoder.decode(self._exactly(frame_size(self._exactly(HEADER_BYTES))))
+
+    def has_message(self) -> bool:
+        """Say whether something has come that was not read yet, or the end of file."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))
 
     def alive(self, call_id: str) -> None:
         """Tell the parent that a call which runs has shown a sign of life."""

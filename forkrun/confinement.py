@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from forkrun.errors import SandboxError
 from forkrun.workspace.views import Form
-from forkrun_sandbox.probe import Choice, choose
+
+if TYPE_CHECKING:
+    from forkrun_sandbox.probe import Choice
 
 OVERLAY_LAYER = "overlay"
 
@@ -44,7 +46,7 @@ class Confinement:
         if level == "none":
             return Plan(tier="none", form="copy")
         if level not in self._plans and sys.platform != "linux":
-            self._plans[level] = _plan(choose(level))
+            self._plans[level] = _plan(_choose(level))
         return self._plans.get(level) or Plan(tier="full", form="overlay")
 
     async def after(self, refused: Refused, plan: Plan, *, level: str) -> Plan:
@@ -52,11 +54,17 @@ class Confinement:
         if refused.layer == OVERLAY_LAYER and plan.form == "overlay":
             # A property of this workspace (an overlay itself, a mount beneath it), not of the host.
             return plan._replace(form="copy")
-        choice = await asyncio.to_thread(choose, level)
+        choice = await asyncio.to_thread(_choose, level)
         if choice.tier == plan.tier:
             raise refused
         self._plans[level] = _plan(choice)
         return self._plans[level]
+
+
+def _choose(level: str) -> Choice:
+    from forkrun_sandbox.probe import choose
+
+    return choose(level)
 
 
 def _plan(choice: Choice) -> Plan:

@@ -7,6 +7,7 @@ prompt, tools, model) may be changed by a flag, unless the caller gives the prom
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,10 +19,10 @@ from forkrun.errors import UsageError
 from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
-from forkrun.snapshot.fork import fork
-from forkrun.snapshot.freeze import Snapshot
-from forkrun.snapshot.shape import parse_message
-from forkrun.snapshot.siblings import Siblings, siblings_of
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.snapshot.siblings import Siblings
 
 DEFAULT_MAX_TOKENS = 8_000
 UNCACHED_MODELS = ("offline", "script:")
@@ -54,6 +55,8 @@ async def open_conversation(
     """
     if snapshot is None:
         return _fresh(job, model=model, workspace=workspace)
+    from forkrun.snapshot.siblings import siblings_of
+
     opening = await asyncio.to_thread(
         _forked, job, snapshot, model=model, workspace=workspace, policy=policy
     )
@@ -94,6 +97,8 @@ def _fresh(job: Job, *, model: str, workspace: str) -> Opening:
 
 
 def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
+    from forkrun.snapshot.fork import fork
+
     start = fork(
         changed(job, snapshot, model=model),
         job.prompt,
@@ -125,6 +130,8 @@ def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy:
 
 def _names_of_calls(call_ids: tuple[str, ...], snapshot: Snapshot) -> list[str]:
     """Give the tools of these calls, which stand in the last messages."""
+    from forkrun.snapshot.shape import parse_message
+
     return [
         str(block.value("name"))
         for message in snapshot.messages[-2:]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypedDict
@@ -76,6 +75,8 @@ def _layers(parent: Any) -> Sequence[Any]:
 
 
 def _near(name: str) -> str:
+    import difflib
+
     names = [*Job.__struct_fields__, *Limits.__struct_fields__]
     close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
     if not close:

@@ -11,12 +11,12 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from forkrun.environment import command_environment, worker_environment
+from forkrun.environment import command_environment
 from forkrun.handcuffs import open_writable
 from forkrun.job import Job, workspace_path
 from forkrun.policy import Policy
+from forkrun.starting import package_folders
 from forkrun.state import state_folder
-from forkrun.supervisor import package_folders
 from forkrun.transaction import Transaction, open_transaction
 from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.spec import HOME, Spec
@@ -32,7 +32,6 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str
     spec: Spec
     transaction: Transaction | None
-    worker_environ: dict[str, str]
     command_environ: dict[str, str]
 
 
@@ -93,7 +92,6 @@ def open_place(
             workspace=workspace,
             spec=spec,
             transaction=transaction,
-            worker_environ=worker_environment(environ),
             command_environ=command_environment(environ, home=home, tmp=tmp, extra=job.env),
         )
 

@@ -6,22 +6,27 @@ import asyncio
 import os
 from collections.abc import Mapping
 from types import TracebackType
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 from weakref import WeakSet
 
 from forkrun.confinement import Confinement
+from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
 from forkrun.gate import CanUseTool
 from forkrun.job import Job, check, workspace_path
+from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.opening import check_fork
 from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
-from forkrun.snapshot.freeze import Snapshot
+from forkrun.starting import Early
 from forkrun.transaction import tidy
-from forkrun.workspace.commit import Recovery
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.workspace.commit import Recovery
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
 
@@ -47,8 +52,11 @@ class Runner:
         model: str | Model | None = None,
         client: object | None = None,
         environ: Mapping[str, str] | None = None,
+        start: Start = "warm",
+        early: Early | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
+        self._launcher = Launcher(environ=worker_environment(self._environ), early=early)
         self._model = model
         self._client = client
         self._models: dict[str, Model] = {}
@@ -72,6 +80,7 @@ class Runner:
         try:
             await asyncio.gather(*(run.end() for run in self._runs))
         finally:
+            await self._launcher.__aexit__(kind, error, traceback)
             for model in self._models.values():
                 await model.close()
             self._models.clear()
@@ -122,12 +131,15 @@ class Runner:
         job = job_from(prompt, {**options, **({"model": model} if model else {})})
         check(job)
         if snapshot is None and job.snapshot is not None:
+            from forkrun.snapshot.freeze import Snapshot
+
             snapshot = Snapshot.from_json(bytes(job.snapshot))
         if snapshot is not None:
             check_fork(job)
         run = Run(
             job,
             confinement=self._confinement,
+            start=self._launcher.start,
             recovered=self._tidy(job),
             snapshot=snapshot,
             model=self._model_for(job, snapshot),

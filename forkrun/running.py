@@ -9,11 +9,11 @@ However a run ends, there is a result; everything that was opened for it is clos
 from __future__ import annotations
 
 import asyncio
-import secrets
+import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -41,15 +41,16 @@ from forkrun.policy import Policy
 from forkrun.protocol import Fault, Ready, Start, ToolLimits
 from forkrun.record import Record
 from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, SandboxRecord
-from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
-from forkrun.snapshot.freeze import Snapshot
 from forkrun.state import keep_summary
 from forkrun.stream import EventStream
-from forkrun.supervisor import Worker
+from forkrun.supervisor import Starter, Worker
 from forkrun.transaction import Settled
 from forkrun.transcript import Transcript
-from forkrun.workspace.commit import Recovery
 from forkrun_sandbox.spec import Report
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.workspace.commit import Recovery
 
 
 class Run:
@@ -74,18 +75,20 @@ class Run:
         environ: Mapping[str, str],
         emit: Emit,
         confinement: Confinement,
+        start: Starter,
         recovered: Sequence[Recovery] = (),
         snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
     ) -> None:
         """Raises InputError for rules that cannot be meant."""
-        self.run_id = f"run_{secrets.token_hex(8)}"
+        self.run_id = f"run_{os.urandom(8).hex()}"
         self._job = job
         self._limits = job.limits
         self._snapshot = snapshot
         self._model = model
         self._environ = environ
         self._confinement = confinement
+        self._start = start
         self._recovered = recovered
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
@@ -255,7 +258,7 @@ class Run:
             deadline=deadline,
             record=record,
         )
-        worker = Worker(spec=place.spec, environ=place.worker_environ, grace_s=self._limits.grace_s)
+        worker = Worker(spec=place.spec, start=self._start, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
             self._begun.set()
@@ -305,7 +308,7 @@ class Run:
                 limits=ToolLimits(tool_timeout_s=self._limits.tool_timeout_s),
                 rules=self._policy.layers,
                 env=place.command_environ,
-                sandbox=place.spec,
+                sandbox=worker.spec,
             )
         )
         message = await worker.receive()
@@ -414,6 +417,8 @@ class Run:
         """Say from the first reply's usage whether the forked prefix came out of the cache."""
         if self._snapshot is None or not ledger.replies:
             return self._opening.cache
+        from forkrun.snapshot.estimate import cache_verdict, prefix_tokens
+
         tokens = await asyncio.to_thread(prefix_tokens, self._snapshot, dangling=self._job.dangling)
         verdict = cache_verdict(ledger.replies[0], prefix_tokens=tokens)
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)

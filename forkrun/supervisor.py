@@ -5,10 +5,9 @@
         message = await worker.receive()
     # here the whole tree is dead and reaped, every descriptor closed
 
-The child is started by `subprocess.Popen` (no Python code runs between fork and exec), with a new
-session, an environment of its own and exactly five descriptors: 0, 1, 2 and two sockets. Its exit
-is awaited through a pidfd, so neither a thread, nor a signal handler, nor a child watcher of the
-host is touched. The prompt never stands in its argument list.
+How the child comes to be is the starter's matter: by exec (`forkrun.starting`), or as a fork of a
+zygote (`forkrun.zygote`). Its exit is awaited through a pidfd, so neither a thread, nor a signal
+handler, nor a child watcher of the host is touched.
 """
 
 from __future__ import annotations
@@ -16,22 +15,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
-import subprocess
-import sys
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, NamedTuple
-
-import msgspec
+from typing import Any
 
 from forkrun.channel import HEADER_BYTES, Decoder, encode, frame_size
 from forkrun.errors import ChannelError, ForkrunError
 from forkrun.limits import MAX_SUMMARY_BYTES, Limits
 from forkrun.protocol import Message, ToParent
 from forkrun.result import LimitHit
-from forkrun_sandbox import spec as sandbox_spec
-from forkrun_sandbox.bwrap import bwrap_argv
+from forkrun.starting import Child, Exit
 from forkrun_sandbox.launch import Usage, hold
 from forkrun_sandbox.spec import Spec
 
@@ -42,100 +38,37 @@ EMPTY_S = 10.0
 LIMIT_POLL_S = 0.5
 FULL = 0.95
 
-_BOOTSTRAP = """\
-import sys
-sandbox = type(sys)("forkrun_sandbox")
-sandbox.__path__ = [sys.argv[1]]
-sys.modules["forkrun_sandbox"] = sandbox
-sys.path[:0] = sys.argv[2:-1]
-from forkrun.worker import main
-main()
-"""
-
-
-class Exit(NamedTuple):
-    """How a child ended: exit status or signal (the other is None), and what its tree used."""
-
-    status: int | None
-    signal: int | None
-    cpu_s: float
-    peak_memory_bytes: int
-
-
-def worker_argv(channel_fd: int, upper_fd: int) -> list[str]:
-    """Give the command line of a worker: isolated, without site, with explicit path entries.
-
-    Its last argument is the numbers of its two sockets: the channel, and the one over which trusted
-    code hands back the directory that the writes of a private view land in.
-
-    Raises ForkrunError when the running interpreter does not know its own path (embedded).
-    """
-    if not sys.executable:
-        raise ForkrunError(
-            "this Python does not know the path of its interpreter (sys.executable is empty)",
-            hint="set sys.executable before the first run",
-        )
-    sandbox_folder, *entries = package_folders()
-    flags = ["-I", "-S", "-X", "utf8"]
-    return [
-        sys.executable,
-        *flags,
-        "-c",
-        _BOOTSTRAP,
-        sandbox_folder,
-        *entries,
-        f"{channel_fd},{upper_fd}",
-    ]
-
-
-def package_folders() -> list[str]:
-    """Give the folder of `forkrun_sandbox`, then those in which `forkrun` and `msgspec` lie."""
-    entries = (_folder(_folder(__file__)), _folder(_folder(msgspec.__file__)))
-    return [_folder(sandbox_spec.__file__), *dict.fromkeys(entries)]
-
-
-def _folder(path: str) -> str:
-    return os.path.dirname(os.path.abspath(path))
+Starter = Callable[[Spec], Awaitable[Child]]
+"""Starts one worker, for a sandbox of this spec."""
 
 
 class Worker:
     """One child process. An async context manager: leaving it ends and reaps the whole tree."""
 
-    def __init__(self, *, spec: Spec, environ: Mapping[str, str], grace_s: float) -> None:
+    def __init__(self, *, spec: Spec, start: Starter, grace_s: float) -> None:
         self._spec = spec
-        self._environ = dict(environ)
+        self._start = start
         self._grace_s = grace_s
         self._decoder: Decoder[ToParent] = Decoder(ToParent)
-        self._exit: asyncio.Future[Exit]
+        self._child: Child
+        self._exit: asyncio.Task[Exit]
         self.used: Usage | None = None
         self.stdout = Tail(keep_head=MAX_SUMMARY_BYTES + 1)
         self.stderr = Tail(keep_tail=STDERR_TAIL_BYTES)
 
     async def __aenter__(self) -> Worker:
-        async with contextlib.AsyncExitStack() as on_failure:
-            ours, theirs = socket.socketpair()
-            self._upper, its_upper = socket.socketpair()
-            with theirs, its_upper:
-                on_failure.callback(ours.close)
-                on_failure.callback(self._upper.close)
-                self._process = subprocess.Popen(
-                    self._argv(theirs.fileno(), its_upper.fileno()),
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    stderr=subprocess.PIPE,
-                    pass_fds=[theirs.fileno(), its_upper.fileno()],
-                    env=self._environ,
-                    cwd="/",
-                    start_new_session=True,
-                )
-            self._held = hold(self._process.pid, spec=self._spec)
-            self._watch_exit()
-            self._drains = [
-                Drain(self._process.stdout, self.stdout),
-                Drain(self._process.stderr, self.stderr),
-            ]
-            self._reader, self._writer = await asyncio.open_unix_connection(sock=ours)
-            on_failure.pop_all()
+        child = self._child = await self._start(self._spec)
+        self._pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
+        self._exit = asyncio.ensure_future(_ended(child, self._pidfd))
+        joins = self._spec.tier != "bwrap"
+        self._held = hold(child.pid, spec=self._spec, joins=joins)
+        self._drains = [Drain(child.stdout, self.stdout), Drain(child.stderr, self.stderr)]
+        self._writer: asyncio.StreamWriter | None = None
+        try:
+            self._reader, self._writer = await asyncio.open_unix_connection(sock=child.channel)
+        except BaseException:
+            await self.__aexit__(None, None, None)
+            raise
         return self
 
     async def __aexit__(
@@ -159,17 +92,16 @@ class Worker:
     @property
     def pid(self) -> int:
         """The process id of the child."""
-        return self._process.pid
+        return self._child.pid
 
-    def _argv(self, *fds: int) -> list[str]:
-        argv = worker_argv(*fds)
-        if self._spec.tier != "bwrap":
-            return argv
-        own = (sys.prefix, sys.base_prefix, *package_folders())
-        return bwrap_argv(self._spec, argv, own=own)
+    @property
+    def spec(self) -> Spec:
+        """What the child is to enter."""
+        return replace(self._spec, groups=self._held.to_join)
 
     async def send(self, message: Message) -> None:
         """Send one message. Raises ChannelError when the child is gone."""
+        assert self._writer is not None
         try:
             self._writer.write(encode(message))
             await self._writer.drain()
@@ -200,9 +132,9 @@ class Worker:
 
         To be called when the child is ready: by then what could send one has been closed in it.
         """
-        self._upper.setblocking(False)
+        self._child.upper.setblocking(False)
         try:
-            _, descriptors, _, _ = socket.recv_fds(self._upper, 1, 1)
+            _, descriptors, _, _ = socket.recv_fds(self._child.upper, 1, 1)
         except BlockingIOError:
             return None
         return descriptors[0] if descriptors else None
@@ -258,50 +190,48 @@ class Worker:
 
     async def _end(self) -> None:
         if not self._exit.done():
-            self._process.terminate()
+            self._terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
         self.used = self._held.usage()
         self.kill()
         if not await asyncio.to_thread(self._held.is_empty, timeout_s=EMPTY_S):
-            raise ForkrunError(f"processes of this run could not be ended: {self._process.pid}")
+            raise ForkrunError(f"processes of this run could not be ended: {self.pid}")
         await self._exit
         self._held.close()
         for drain in self._drains:
             drain.close()
-        self._upper.close()
+        self._child.upper.close()
+        if self._pidfd is not None:
+            os.close(self._pidfd)
+        if self._writer is None:
+            self._child.channel.close()
+            return
         self._writer.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
 
-    def _watch_exit(self) -> None:
-        loop = self._loop = asyncio.get_running_loop()
-        self._exit = loop.create_future()
-        if hasattr(os, "pidfd_open"):
-            pidfd = os.pidfd_open(self._process.pid)
-            loop.add_reader(pidfd, self._reap, pidfd)
-        else:
-            waiting = loop.run_in_executor(None, os.waitid, os.P_PID, self.pid, _EXITED_KEPT)
-            waiting.add_done_callback(lambda _: self._reap(None))
-
-    def _reap(self, pidfd: int | None) -> None:
-        if pidfd is not None:
-            self._loop.remove_reader(pidfd)
-            os.close(pidfd)
-        _, status, used = os.wait4(self._process.pid, 0)
-        code = os.waitstatus_to_exitcode(status)
-        self._process.returncode = code
-        self._exit.set_result(
-            Exit(
-                status=code if code >= 0 else None,
-                signal=-code if code < 0 else None,
-                cpu_s=used.ru_utime + used.ru_stime,
-                peak_memory_bytes=used.ru_maxrss * (1 if sys.platform == "darwin" else 1024),
-            )
-        )
+    def _terminate(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            if self._pidfd is None:
+                os.kill(self.pid, signal.SIGTERM)
+            else:
+                signal.pidfd_send_signal(self._pidfd, signal.SIGTERM)
 
 
-_EXITED_KEPT = os.WEXITED | os.WNOWAIT
+async def _ended(child: Child, pidfd: int | None) -> Exit:
+    """Wait until a child has ended, then reap it: until then its process id is its own."""
+    loop = asyncio.get_running_loop()
+    if pidfd is None:
+        await loop.run_in_executor(None, os.waitid, os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        return await child.reap()
+    ended = loop.create_future()
+    loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
+    try:
+        await ended
+    finally:
+        loop.remove_reader(pidfd)
+    return await child.reap()
 
 
 class Tail:
@@ -326,9 +256,8 @@ class Tail:
 class Drain:
     """Reads a pipe to its end, as fast as it fills, so that no child ever blocks on it."""
 
-    def __init__(self, pipe: object, tail: Tail) -> None:
-        self._pipe = pipe
-        self._fd: int = pipe.fileno()  # type: ignore[attr-defined]
+    def __init__(self, fd: int, tail: Tail) -> None:
+        self._fd = fd
         self._tail = tail
         self.at_end = asyncio.Event()
         os.set_blocking(self._fd, False)
@@ -350,4 +279,4 @@ class Drain:
         if not self.at_end.is_set():
             self.at_end.set()
             self._loop.remove_reader(self._fd)
-            self._pipe.close()  # type: ignore[attr-defined]
+            os.close(self._fd)

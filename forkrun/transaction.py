@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -18,14 +19,13 @@ from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.result import Change, Failure, LimitHit, Withheld
 from forkrun.state import state_folder
-from forkrun.workspace.changes import read_changes
-from forkrun.workspace.commit import Conflict, Recovery, commit_changes, recover
-from forkrun.workspace.keep import keep_patch, save_patch, sweep_patches
-from forkrun.workspace.patch import diffstat
-from forkrun.workspace.records import Changes
-from forkrun.workspace.selection import select_changes
+from forkrun.workspace.oldpatches import sweep_patches
 from forkrun.workspace.views import Form, View, open_view, sweep_views
 from forkrun_sandbox.launch import sweep as sweep_groups
+
+if TYPE_CHECKING:
+    from forkrun.workspace.commit import Conflict, Recovery
+    from forkrun.workspace.records import Changes
 
 SPARE_BYTES = 64 * 1024
 SPARE_FILES = 16
@@ -55,7 +55,19 @@ def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tup
         return ()
     sweep_views(state)
     sweep_patches(state, keep_days=keep_days)
+    if not _holds_something(os.path.join(state, "journals")):
+        return ()
+    from forkrun.workspace.commit import recover
+
     return recover(workspace, state_dir=state)
+
+
+def _holds_something(directory: str) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
 
 
 @contextlib.contextmanager
@@ -102,6 +114,10 @@ class Transaction:
             return Settled(error=Failure(type="workspace", message=str(error)))
 
     def _settle(self, job: Job, policy: Policy, *, is_completed: bool) -> Settled:
+        # Much is needed for this, and nothing of it before the child is dead.
+        from forkrun.workspace.changes import read_changes
+        from forkrun.workspace.selection import select_changes
+
         selection = select_changes(
             self.view,
             read_changes(self.view, upper_fd=self._upper),
@@ -118,6 +134,9 @@ class Transaction:
         if not chosen.entries:
             return msgspec.structs.replace(settled, committed=is_completed and job.commits)
         if job.patch:
+            from forkrun.workspace.keep import save_patch
+            from forkrun.workspace.patch import diffstat
+
             stats = save_patch(chosen, path=os.path.abspath(job.patch))
             settled = msgspec.structs.replace(
                 settled, patch=os.path.abspath(job.patch), diffstat=diffstat(stats)
@@ -141,6 +160,8 @@ class Transaction:
         return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
 
     def _commit(self, chosen: Changes, settled: Settled) -> Settled:
+        from forkrun.workspace.commit import commit_changes
+
         # The patch comes first: a commit replaces the contents that it is made of.
         kept = self._keep(chosen, settled)
         done = commit_changes(chosen, state_dir=self._state)
@@ -153,6 +174,9 @@ class Transaction:
     def _keep(self, chosen: Changes, settled: Settled) -> Settled:
         if settled.patch:
             return settled
+        from forkrun.workspace.keep import keep_patch
+        from forkrun.workspace.patch import diffstat
+
         path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
         return msgspec.structs.replace(settled, patch=path, diffstat=diffstat(stats))
 

@@ -1,6 +1,7 @@
 """The child: moves its streams aside, enters the sandbox, runs the loop, writes one summary, ends.
 
-    python -I -S -c '<bootstrap>' … CHANNEL_FD,UPPER_FD        started by the supervisor
+    python -I -S -c '<bootstrap>' … CHANNEL_FD,UPPER_FD        a fresh interpreter, or
+    be_worker(…)                                               a fork of the zygote
 
 fd 0 is /dev/null. fd 1, the real stdout, is moved to another number before anything else happens,
 and 1 becomes stderr: whatever a library, a tool or C code prints is noise on stderr and can become
@@ -9,6 +10,7 @@ neither protocol nor summary. The worker imports as little as it can, and ends b
 
 from __future__ import annotations
 
+import gc
 import os
 import socket
 import sys
@@ -19,8 +21,7 @@ from forkrun.channel import Channel
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
 from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
-from forkrun.tools.toolbox import Toolbox
-from forkrun_sandbox.enter import enter
+from forkrun_sandbox.enter import enter, prepare
 from forkrun_sandbox.fault import SandboxFault
 
 PARENT_GONE = 113
@@ -28,12 +29,21 @@ SANDBOX_REFUSED = 125
 
 
 def main() -> NoReturn:
-    """Be the child: the descriptors of its two sockets are the last argument."""
-    summary_fd = _move_stdout()
+    """Be a fresh worker: the descriptors of its two sockets are the last argument."""
+    summary_fd = os.dup(1)
     channel_fd, upper_fd = map(int, sys.argv[-1].split(","))
+    be_worker(channel_fd=channel_fd, upper_fd=upper_fd, summary_fd=summary_fd)
+
+
+def be_worker(
+    *, channel_fd: int, upper_fd: int, summary_fd: int, parent_pidfd: int | None = None
+) -> NoReturn:
+    """Be the child, to its end. `parent_pidfd` is that of the process to be outlived by nothing,
+    where that is not the parent of this one."""
+    os.dup2(2, 1)
     channel: Channel[ToChild] = Channel(socket.socket(fileno=channel_fd), ToChild)
     try:
-        _serve(channel, summary_fd, upper_fd)
+        _serve(channel, summary_fd=summary_fd, upper_fd=upper_fd, parent_pidfd=parent_pidfd)
     except ChannelError as error:
         _end(f"forkrun worker: {error}", PARENT_GONE)
     except Exception as error:  # noqa: BLE001 - the last frame says what happened, whatever it was
@@ -42,24 +52,40 @@ def main() -> NoReturn:
     os._exit(0)
 
 
-def _move_stdout() -> int:
-    summary_fd = os.dup(1)
-    os.dup2(2, 1)
-    return summary_fd
+def prepare_tools() -> None:
+    """Import what the work needs, in time that would be spent waiting."""
+    import forkrun.tools.toolbox  # noqa: F401
 
 
-def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
+def _serve(
+    channel: Channel[ToChild], *, summary_fd: int, upper_fd: int, parent_pidfd: int | None
+) -> None:
+    if not channel.has_message():
+        prepare()
+        prepare_tools()
     start = channel.receive()
     if not isinstance(start, Start):
         raise ChannelError(f"the first message is no Start but a {type(start).__name__}")
     try:
         report = enter(
-            start.sandbox, keep_fds=(channel.fileno(), summary_fd), upper_socket=upper_fd
+            start.sandbox,
+            keep_fds=(channel.fileno(), summary_fd),
+            parent_pidfd=parent_pidfd,
+            upper_socket=upper_fd,
+            meanwhile=prepare_tools,
         )
     except SandboxFault as error:
         channel.send(Fault(kind="sandbox", message=str(error), layer=error.layer))
         os._exit(SANDBOX_REFUSED)
     channel.send(Ready(report=report))
+    _write_all(summary_fd, _work(start, channel).encode())
+    channel.send(Done())
+
+
+def _work(start: Start, channel: Channel[ToChild]) -> str:
+    from forkrun.tools.toolbox import Toolbox
+
+    gc.enable()
     with Toolbox(
         start.workspace,
         tools=start.tools,
@@ -68,9 +94,7 @@ def _serve(channel: Channel[ToChild], summary_fd: int, upper_fd: int) -> None:
         **_rules(start.rules),
         alive=channel.alive,
     ) as tools:
-        summary = run_loop(channel, tools)
-    _write_all(summary_fd, summary.encode())
-    channel.send(Done())
+        return run_loop(channel, tools)
 
 
 def _rules(layers: tuple[Rules, ...]) -> Mapping[str, Any]:

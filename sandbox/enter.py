@@ -45,6 +45,11 @@ _NEEDED_TO_BUILD = _CAP_SETGID | _CAP_SETUID | _CAP_SYS_ADMIN
 _GO = b"g"
 
 
+def prepare() -> None:
+    """Import ahead of time what `enter` needs: for whoever has to wait anyhow before it is called."""
+    from . import view  # noqa: F401
+
+
 def enter(
     spec: Spec,
     *,
@@ -66,6 +71,7 @@ def enter(
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
+    confine.join_groups(spec.groups)
     # What exists now is never collected: children do not copy pages to count references in them.
     gc.freeze()
     parent = _watch_parent() if parent_pidfd is None else parent_pidfd

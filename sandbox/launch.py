@@ -46,21 +46,25 @@ class Usage:
     processes_now: int
 
 
-def hold(pid: int, *, spec: Spec) -> Held:
+def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
     """Take charge of a child that has not entered its sandbox yet.
 
     Makes the control groups for the limits of `spec` and puts the child into them. What of that
     could not be had stands in `Held.missing`; `Held.bounded` says what is bounded by a group.
+
+    With `joins`, groups of version 1 are left for the child to join by itself: `Held.to_join` is
+    to be the `groups` of the spec that it enters with. That saves some 10 ms: confine.join_groups.
     """
     group, missing = cgroups.create(spec.limits, number=next(_numbers))
-    if group is not None:
+    to_join = group.directories() if group is not None and joins and group.version == 1 else ()
+    if group is not None and not to_join:
         try:
             cgroups.add(group, pid)
         except OSError as refusal:
             cgroups.remove(group)
             group = None
             missing = (*missing, Missing(layer="cgroups", reason=str(refusal.strerror)))
-    return Held(pid, tier=spec.tier, group=group, missing=missing)
+    return Held(pid, tier=spec.tier, group=group, missing=missing, to_join=to_join)
 
 
 def sweep() -> int:
@@ -72,9 +76,17 @@ class Held:
     """A child and what belongs to it; end it with `kill`, and leave with `close`."""
 
     def __init__(
-        self, pid: int, *, tier: str, group: cgroups.Group | None, missing: tuple[Missing, ...]
+        self,
+        pid: int,
+        *,
+        tier: str,
+        group: cgroups.Group | None,
+        missing: tuple[Missing, ...],
+        to_join: tuple[str, ...] = (),
     ) -> None:
         self.missing = missing
+        self.to_join = to_join
+        self._is_inside = not to_join
         self._pid = pid
         self._tier = tier
         self._group = group
@@ -98,7 +110,7 @@ class Held:
     @property
     def bounded(self) -> tuple[str, ...]:
         """What a control group bounds: of "memory" and "pids"."""
-        if self._group is None:
+        if self._group is None or not self._has_joined():
             return ()
         held = {"memory": self._group.memory, "pids": self._group.pids}
         return tuple(name for name, directory in held.items() if directory is not None)
@@ -207,6 +219,12 @@ class Held:
                 break
             survivors.kill_all(left)
         _signal(self._outer, signal.SIGKILL)
+
+    def _has_joined(self) -> bool:
+        """Say whether the child is, or was when last looked at, in its group."""
+        if self._group is not None and not self._is_inside:
+            self._is_inside = self._pid in cgroups.members(self._group)
+        return self._is_inside
 
     def _group_is_dead(self) -> bool:
         group = self._group

@@ -40,6 +40,7 @@ class Spec:
     root file system to use instead of the host's. `network` is "none", "loopback" or "host".
     `home` is where the private empty home directory appears; in the lesser tiers, which have no
     view of their own, it and `scratch` (for temporary files) are directories of the host.
+    `groups` are directories of control groups that the child joins before anything else.
     `best_effort` lets tier "full" do without Landlock and tier "none" put in force what can be had.
     """
 
@@ -57,6 +58,7 @@ class Spec:
     scratch: str | None = None
     limits: Limits = field(default_factory=Limits)
     best_effort: bool = False
+    groups: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

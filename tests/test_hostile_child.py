@@ -6,12 +6,13 @@ import resource
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 from support_cli import call, script
 
-import forkrun.supervisor
+import forkrun.starting
 from forkrun import Job, Limits, Result, Runner
-from forkrun.supervisor import package_folders
+from forkrun.starting import package_folders
 
 CHILD = str(Path(__file__).with_name("hostile_child.py"))
 
@@ -28,7 +29,7 @@ def run_child(tmp_path, monkeypatch):
     def run(way: str, **limits: float) -> Result:
         argv = [sys.executable, "-I", "-S", CHILD, way, *package_folders()]
         monkeypatch.setattr(
-            forkrun.supervisor, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
+            forkrun.starting, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
         )
         job = Job(
             prompt="go", model=model, cwd=str(workspace), workspace="live", limits=Limits(**limits)
@@ -87,7 +88,7 @@ def test_a_broken_protocol_is_a_crash(way: str, run_child) -> None:
     result = run_child(way)
     assert result.stop_reason == "crashed", result
     assert result.error.message
-    assert json.loads(forkrun.supervisor.msgspec.json.encode(result))["type"] == "result"
+    assert json.loads(msgspec.json.encode(result))["type"] == "result"
 
 
 def test_a_frame_over_the_cap_is_never_allocated(run_child) -> None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -17,7 +18,10 @@ from forkrun.events import Event
 from forkrun.job import Job
 from forkrun.result import Result
 from forkrun.runner import Runner
-from forkrun.snapshot.freeze import Snapshot
+from forkrun.starting import Early
+
+if TYPE_CHECKING:
+    from forkrun.snapshot.freeze import Snapshot
 
 READER_GONE = 128 + signal.SIGPIPE
 
@@ -28,33 +32,51 @@ OUTPUTS: dict[str, type[Output]] = {
 }
 
 
-def spawn(job: Job, *, output_format: str, verbosity: int, snapshot: Snapshot | None = None) -> int:
-    """Run a job, print what the format asks for, and give the exit code."""
+def spawn(
+    job: Job,
+    *,
+    output_format: str,
+    verbosity: int,
+    snapshot: Snapshot | None = None,
+    early: Early | None = None,
+) -> int:
+    """Run a job, print what the format asks for, and give the exit code.
+
+    `early` is a worker that has been started already.
+    """
     output = OUTPUTS[output_format]()
+    gc.freeze()  # what is imported stays
+    gc.enable()
     with Progress(verbosity=verbosity) as progress:
 
         def on_event(event: Event) -> None:
             progress.show(event)
             output.take(event)
 
-        result = asyncio.run(_run(job, snapshot, on_event, progress))
+        result = asyncio.run(_run(job, snapshot, on_event, progress, early))
     if verbosity >= 0 or result.stop_reason != "completed":
         _explain(result, verbosity=verbosity)
     return READER_GONE if output.reader_gone else result.exit_code
 
 
-def execute(text: bytes) -> int:
+def execute(text: bytes, *, early: Early | None = None) -> int:
     """Run the job that this JSON describes, and print its result as one line of JSON."""
     try:
         job = msgspec.json.decode(text, type=Job)
     except msgspec.MsgspecError as error:
         raise InputError(f"the job on stdin is not valid: {error}") from error
-    return spawn(job, output_format="json", verbosity=-1)
+    return spawn(job, output_format="json", verbosity=-1, early=early)
 
 
-async def _run(job: Job, snapshot: Snapshot | None, on_event: Any, progress: Progress) -> Result:
+async def _run(
+    job: Job,
+    snapshot: Snapshot | None,
+    on_event: Any,
+    progress: Progress,
+    early: Early | None,
+) -> Result:
     loop = asyncio.get_running_loop()
-    async with Runner() as runner:
+    async with Runner(start="exec", early=early) as runner:
         run = runner.spawn(job, snapshot=snapshot, on_event=on_event)
         progress.notices = run.notices
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

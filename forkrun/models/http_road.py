@@ -290,7 +290,10 @@ def _connected(server: Server, *, call: Call, tls: ssl.SSLContext | None) -> soc
     deadline = time.monotonic() + CONNECT_S
     failure: OSError = OSError("the name has no address")
     for family, kind, protocol, _, address in socket.getaddrinfo(
-        server.host, server.port, type=socket.SOCK_STREAM
+        # As bytes: a text would be encoded by the codec of international names, to import for this.
+        server.host.encode(),
+        server.port,
+        type=socket.SOCK_STREAM,
     ):
         sock = socket.socket(family, kind, protocol)
         try:

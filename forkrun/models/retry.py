@@ -7,7 +7,6 @@ is kept. Only `ModelUnavailable` is tried again.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 
@@ -74,6 +73,8 @@ async def reply_with_retries(
 
 def wait_before(attempt: int, *, policy: RetryPolicy, asked_s: float | None) -> float:
     """Draw the wait before a try: at least what the server asked for, and never in step."""
+    import random
+
     spread_s = min(policy.cap_s, policy.base_s * 2.0 ** min(attempt - 1, 30))
     return (asked_s or 0.0) + random.uniform(0.0, spread_s)  # noqa: S311 - no secret hangs on it
 

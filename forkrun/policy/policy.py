@@ -281,11 +281,11 @@ def _admits_all_of_bash(layer: Layer) -> bool:
 
 
 def _warnings(rules: Iterable[Rule]) -> Iterator[str]:
-    from forkrun.policy.programs import EXECUTES
-
     for rule in rules:
         if not rule.globs or not rule.concerns("bash"):
             continue
+        from forkrun.policy.programs import EXECUTES
+
         words = rule.text.partition("(")[2].removesuffix(")").replace(":*", " *").split()
         program = words[0].rpartition("/")[2] if words else ""
         if "*" in program:

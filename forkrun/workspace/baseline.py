@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import secrets
 import stat
 import time
 from collections import deque
@@ -170,7 +169,7 @@ def _open_probe(directory: int) -> int | None:
     with contextlib.suppress(OSError):
         return os.open(".", os.O_TMPFILE | flags, 0o600, dir_fd=directory)
     # Filesystems without unnamed files (NFS, say): a name that is gone at once.
-    name = f".forkrun-{secrets.token_hex(8)}"
+    name = f".forkrun-{os.urandom(8).hex()}"
     with contextlib.suppress(OSError):
         probe = os.open(name, os.O_CREAT | os.O_EXCL | flags, 0o600, dir_fd=directory)
         os.unlink(name, dir_fd=directory)

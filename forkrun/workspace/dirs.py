@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import secrets
 import stat
 from collections import OrderedDict
 from types import TracebackType
@@ -178,7 +177,7 @@ def _empty(at: int, *, top: int) -> list[str]:
     moved = []
     for name, is_directory in _entries(at):
         if is_directory:
-            moved.append(secrets.token_hex(16))
+            moved.append(os.urandom(16).hex())
             _move_up(at, name, top=top, new_name=moved[-1])
         else:
             os.unlink(name, dir_fd=at)

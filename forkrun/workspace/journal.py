@@ -16,7 +16,6 @@ import contextlib
 import glob
 import hashlib
 import os
-import secrets
 from collections.abc import Iterator
 from typing import Literal
 
@@ -134,7 +133,7 @@ def workspace_key(workspace: bytes) -> str:
 
 def new_token() -> str:
     """Return a name that nobody else has."""
-    return secrets.token_hex(8)
+    return os.urandom(8).hex()
 
 
 def _find(state_dir: str, workspace: bytes) -> list[str]:

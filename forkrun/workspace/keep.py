@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
 from collections.abc import Iterator
 from typing import BinaryIO, cast
 
@@ -18,7 +17,6 @@ from forkrun.workspace.commit import Committed, commit_changes
 from forkrun.workspace.dirs import open_tree
 from forkrun.workspace.patch import FileStat, write_patch
 from forkrun.workspace.records import Changes
-from forkrun.workspace.unpatch import read_patch
 
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
 
@@ -56,6 +54,8 @@ def apply_patch(
     A file that is not as it was when the patch was made is a conflict, and nothing is changed.
     Raises InputError where there is no patch to be used.
     """
+    from forkrun.workspace.unpatch import read_patch
+
     workspace = os.path.realpath(workspace)
     path = find_patch(patch_or_result)
     with _open_patch(path) as patch, open_tree(workspace) as tree:
@@ -81,23 +81,6 @@ def find_patch(patch_or_result: str) -> str:
     if patch is None:
         raise InputError(f"the result names no patch: {patch_or_result}")
     return patch
-
-
-def sweep_patches(state_dir: str, *, keep_days: float) -> int:
-    """Remove the patches that are older, and return how many there were."""
-    directory = os.path.join(state_dir, "patches")
-    oldest = time.time() - keep_days * 86_400
-    removed = 0
-    try:
-        with os.scandir(directory) as found:
-            entries = list(found)
-    except FileNotFoundError:
-        return 0
-    for entry in entries:
-        if entry.is_file(follow_symlinks=False) and _mtime(entry) < oldest:
-            os.unlink(entry.path)
-            removed += 1
-    return removed
 
 
 @contextlib.contextmanager
@@ -130,7 +113,3 @@ class _Result(msgspec.Struct):
     """What of a run's result matters here; other fields are skipped."""
 
     patch: str | None = None
-
-
-def _mtime(entry: os.DirEntry[str]) -> float:
-    return entry.stat(follow_symlinks=False).st_mtime

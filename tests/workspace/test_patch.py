@@ -17,8 +17,9 @@ from forkrun.errors import InputError
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import commit_changes
 from forkrun.workspace.dirs import open_tree
-from forkrun.workspace.keep import apply_patch, keep_patch, save_patch, sweep_patches
+from forkrun.workspace.keep import apply_patch, keep_patch, save_patch
 from forkrun.workspace.linediff import find_matches, split_lines, write_hunks
+from forkrun.workspace.oldpatches import sweep_patches
 from forkrun.workspace.patch import diffstat, printable, quote_path
 from forkrun.workspace.selection import select_changes
 from forkrun.workspace.unpatch import read_patch
