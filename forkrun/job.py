@@ -42,7 +42,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
     confinement there must be. `root`: a root file system to run in. `readable` and `writable`:
-    further paths of the host. `env`: further variables for commands. `transcript`: a file that gets every reply and result.
+    further paths of the host. `env`: further variables for commands. `transcript`: a file that
+    gets every reply and result.
 
     >>> job = forkrun.Job(prompt="Look around", workspace="temp", tools=("glob", "grep"))
     >>> forkrun.run_sync(job, model="script:replies.jsonl").stop_reason
