@@ -74,7 +74,11 @@ def child() -> None:
     told: dict[str, Any] = {}
     try:
         told["report"] = asdict(
-            enter(_decode(order["spec"]), keep_fds=(channel,), parent_pidfd=parent)
+            enter(
+                _decode(order["spec"]),
+                keep_fds=(channel,),
+                parent_pidfd=parent if parent >= 0 else None,
+            )
         )
     except SandboxFault as fault:
         told["fault"] = str(fault)
@@ -105,17 +109,19 @@ def _run(spec: Spec, command: list[str], environment: dict[str, str], *, is_verb
         spec, environment = _with_places(spec, environment, stack)
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
-        own_pidfd = os.pidfd_open(os.getpid())
-        stack.callback(os.close, own_pidfd)
+        own_pidfd = -1
+        if sys.platform == "linux":
+            own_pidfd = os.pidfd_open(os.getpid())
+            stack.callback(os.close, own_pidfd)
         argv = interpreter("__main__", "child", str(theirs.fileno()), str(own_pidfd))
         identity: dict[str, Any] = {}
         if spec.tier == "bwrap":
-            identity = _owner(spec)
+            identity = bwrap.popen_ids(spec)
             argv = bwrap.bwrap_argv(spec, argv, own=_own_paths())
         with theirs:
             child = subprocess.Popen(
                 argv,
-                pass_fds=(theirs.fileno(), own_pidfd),
+                pass_fds=(theirs.fileno(), *((own_pidfd,) if own_pidfd >= 0 else ())),
                 start_new_session=True,
                 env=_CHILD_ENVIRONMENT,
                 **identity,
@@ -200,13 +206,6 @@ def _with_places(
         for path in (place, spec.home, f"{place}/tmp"):
             os.chown(path, found.st_uid, found.st_gid)
     return spec, {"HOME": spec.home, "TMPDIR": f"{place}/tmp"} | environment
-
-
-def _owner(spec: Spec) -> dict[str, Any]:
-    found = os.stat(spec.workspace)
-    if os.geteuid() != 0 or found.st_uid == 0:
-        return {}
-    return {"user": found.st_uid, "group": found.st_gid, "extra_groups": []}
 
 
 def _own_paths() -> tuple[str, ...]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from typing import Any
 
 from .fault import SandboxFault
 from .spec import Spec
@@ -29,7 +30,7 @@ def bwrap_argv(
 ) -> list[str]:
     """Give the command that runs `argv` in the view of `spec`; `own` is what argv[0] needs.
 
-    As root, start it with the ids of the workspace's owner (subprocess, user= and group=).
+    Start it with `popen_ids`, and hand `enter` a pidfd of yours: in there its parent is bubblewrap.
     Raises SandboxFault for what bubblewrap cannot do.
     """
     program = program or find()
@@ -52,6 +53,18 @@ def bwrap_argv(
         *_masks(spec),
         *("--remount-ro", "/", "--chdir", spec.workspace, "--", *argv),
     ]
+
+
+def popen_ids(spec: Spec) -> dict[str, Any]:
+    """Give the arguments of subprocess.Popen that start bubblewrap as the workspace's owner.
+
+    Nothing for an ordinary user. For root bubblewrap maps one user and no other, so it has to be
+    that one from the beginning.
+    """
+    found = os.stat(spec.workspace)
+    if os.geteuid() != 0 or found.st_uid == 0:
+        return {}
+    return {"user": found.st_uid, "group": found.st_gid, "extra_groups": []}
 
 
 def _depth(path: str) -> tuple[int, str]:

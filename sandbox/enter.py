@@ -74,6 +74,8 @@ def enter(
     confine.join_groups(spec.groups)
     # What exists now is never collected: children do not copy pages to count references in them.
     gc.freeze()
+    if sys.platform != "linux":
+        return _enter_elsewhere(spec, meanwhile)
     parent = _watch_parent() if parent_pidfd is None else parent_pidfd
     sys.stdout.flush()
     sys.stderr.flush()
@@ -86,9 +88,23 @@ def enter(
             meanwhile=meanwhile,
         )
     meanwhile()
-    if spec.tier in ("bwrap", "lsm", "none"):
-        return _enter_lesser(spec, keep_fds=keep_fds, parent=parent)
-    raise SandboxFault("spec", f"no such tier: {spec.tier}")
+    if spec.tier not in ("bwrap", "lsm", "none"):
+        raise SandboxFault("spec", f"no such tier: {spec.tier}")
+    missing = _unavailable(spec)
+    if spec.tier == "bwrap" and parent_pidfd is None:
+        reason = "no descriptor of it: in here the parent is bubblewrap, whose end is watched"
+        missing.append(Missing(layer="parent", reason=reason))
+    return _enter_lesser(spec, keep_fds=keep_fds, parent=parent, missing=missing)
+
+
+def _enter_elsewhere(spec: Spec, meanwhile: Callable[[], object]) -> Report:
+    """On a system that is not Linux, accept that there is no confinement, if that was asked for."""
+    reason = f"no confinement on this system: {sys.platform}"
+    if spec.tier != "none":
+        raise SandboxFault("linux", reason)
+    meanwhile()
+    os.chdir(spec.workspace)
+    return Report(tier="none", missing=(Missing(layer="linux", reason=reason),))
 
 
 def _watch_parent() -> int:
@@ -285,9 +301,10 @@ def _be_worker(plan: _Plan, *, ready: int, go: int) -> Report:
     return Report(tier="full", enforced=tuple(enforced), missing=tuple(missing))
 
 
-def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Report:
+def _enter_lesser(
+    spec: Spec, *, keep_fds: tuple[int, ...], parent: int, missing: list[Missing]
+) -> Report:
     """Confine without namespaces of our own, behind a guardian that ends all descendants."""
-    missing = _unavailable(spec)
     identity = confine.identity_of(spec.workspace)
     me = os.pidfd_open(os.getpid())
     kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)

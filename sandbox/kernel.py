@@ -64,8 +64,9 @@ _syscall = _libc.syscall
 _syscall.restype = ctypes.c_long
 # A pointer takes integers, bytes, arrays and None alike, and fills the whole register.
 _syscall.argtypes = (ctypes.c_long,) + (ctypes.c_void_p,) * 6
-_prctl = _libc.prctl
-_prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
+_prctl: Any = getattr(_libc, "prctl", None)  # not on systems that only import this
+if _prctl is not None:
+    _prctl.argtypes = (ctypes.c_int,) + (ctypes.c_ulong,) * 4
 _signal = _libc.signal
 _signal.argtypes = (ctypes.c_int, ctypes.c_void_p)
 _NONE = (0,) * 6

@@ -27,6 +27,8 @@ from . import cgroups, survivors
 from .spec import Missing, Spec
 
 _numbers = itertools.count()
+# In place of a pidfd: on systems that have none, and after the end.
+_NO_PIDFD, _CLOSED = -2, -1
 _PAUSE_S = 0.005
 # How long a guardian without a process namespace may take to end what descends from it.
 _GUARDIAN_S = 2.0
@@ -90,7 +92,7 @@ class Held:
         self._pid = pid
         self._tier = tier
         self._group = group
-        self._outer = os.pidfd_open(pid)
+        self._outer = os.pidfd_open(pid) if hasattr(os, "pidfd_open") else _NO_PIDFD
         self._init: int | None = None
         self._init_pid: int | None = None
         self._peak_memory_bytes = 0
@@ -142,6 +144,10 @@ class Held:
 
     def kill(self) -> None:
         """Kill everything inside. Returns at once; `end_fd` and `is_empty` tell when it is done."""
+        if self._outer == _NO_PIDFD:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._pid, signal.SIGKILL)
+            return
         self.find()
         if self._group is not None:
             cgroups.kill(self._group)
@@ -158,6 +164,8 @@ class Held:
     def is_empty(self, *, timeout_s: float) -> bool:
         """Wait until nothing is left inside, at most `timeout_s`, and say whether that is known."""
         deadline = time.monotonic() + timeout_s
+        if self._outer == _NO_PIDFD:
+            return _session_is_empty(self._pid, deadline=deadline)
         if self._tier in ("lsm", "none"):
             self._press(deadline=min(deadline, time.monotonic() + _GUARDIAN_S))
         for descriptor in (self._init, self._outer):
@@ -203,9 +211,10 @@ class Held:
         """Close the descriptors and remove the groups; say whether nothing is left behind."""
         removed = cgroups.remove(self._group) if self._group is not None else True
         self._group = None
-        for descriptor in {self._outer, self._init} - {None, -1}:
-            os.close(descriptor)  # type: ignore[arg-type]
-        self._outer, self._init = -1, None
+        for descriptor in (self._outer, self._init):
+            if descriptor is not None and descriptor >= 0:
+                os.close(descriptor)
+        self._outer, self._init = _CLOSED, None
         return removed
 
     def _press(self, *, deadline: float) -> None:
@@ -229,6 +238,19 @@ class Held:
     def _group_is_dead(self) -> bool:
         group = self._group
         return group is None or all(survivors.is_dead(pid) for pid in cgroups.members(group))
+
+
+def _session_is_empty(pid: int, *, deadline: float) -> bool:
+    """Wait until nobody is left in the process group of a child; a zombie of ours still counts."""
+    while time.monotonic() < deadline:
+        try:
+            os.killpg(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:  # what macOS answers for a group of zombies
+            return True
+        time.sleep(_PAUSE_S)
+    return False
 
 
 def _signal(descriptor: int, number: signal.Signals) -> None:

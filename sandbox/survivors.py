@@ -154,7 +154,7 @@ def _reap() -> None:
 def _all() -> dict[int, list[bytes]]:
     """Give the state, parent and further fields of every living process."""
     found = {}
-    for name in os.listdir("/proc"):
+    for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             fields = _stat(int(name))
             if fields is not None and fields[0] not in _DEAD:

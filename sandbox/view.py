@@ -306,7 +306,11 @@ def _mount_overlay(view: View, spec: Spec, *, upper_socket: int) -> None:
     os.chmod("upper", stat.S_IMODE(found.st_mode), dir_fd=store)
     upper = os.open("upper", os.O_RDONLY | os.O_DIRECTORY, dir_fd=store)
     work = os.open("work", os.O_PATH, dir_fd=store)
-    union = _overlay(lower, upper=upper, work=work)
+    try:
+        union = _overlay(lower, upper=upper, work=work)
+    except OSError as refusal:
+        reason = f"{refusal.filename}: {refusal.strerror} ({spec.workspace})"
+        raise SandboxFault("overlay", reason, errno=refusal.errno) from refusal
     view.place(union, spec.workspace, is_directory=True)
     if upper_socket >= 0:
         _send_descriptor(upper_socket, upper)

@@ -21,6 +21,7 @@ from typing import Any
 
 import pytest
 
+import forkrun_sandbox
 from forkrun_sandbox.start import interpreter
 
 USER_ID = 64321
@@ -216,3 +217,21 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
         return str(uid)
+
+
+_CHILD = """
+import os, sys
+from forkrun_sandbox.enter import enter
+from forkrun_sandbox.spec import Spec, Limits
+enter(Spec(tier=sys.argv[1], workspace=os.getcwd(), home=os.getcwd(), limits=Limits()))
+open("started", "w").close()
+os.execvp("bash", ["bash", "-c", sys.argv[2]])
+"""
+
+
+def child_argv(who: Person, tier: str, command: str) -> list[str]:
+    """Give a child that enters by itself, so that its parent is whoever starts it."""
+    directory = os.path.dirname(os.path.abspath(forkrun_sandbox.__file__))
+    argv = interpreter("spec", "Spec", tier, command)
+    bootstrap = argv[4].rsplit("sys.argv[:4]", 1)[0] + 'sys.argv[:4] = ["child"]\n' + _CHILD
+    return [who.python, "-I", "-S", "-c", bootstrap, directory, "x", "y", tier, command]

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import WHO, Person
+from support_sandbox import WHO, Person
 
 
 @pytest.fixture(params=WHO)

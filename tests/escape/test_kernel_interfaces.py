@@ -7,9 +7,9 @@ import shlex
 from pathlib import Path
 
 import pytest
+from support_sandbox import Person, all_three, require
 
 from forkrun_sandbox.numbers import numbers
-from tests.support_sandbox import Person, all_three, require
 
 NUMBERS = numbers(os.uname().machine)
 REFUSED = (

@@ -9,10 +9,10 @@ import time
 from pathlib import Path
 
 import pytest
+from support_sandbox import Person, all_three, require
 
 from forkrun_sandbox import cgroups
 from forkrun_sandbox.spec import Limits
-from tests.support_sandbox import Person, all_three, require
 
 MIB = 1024**2
 
@@ -30,7 +30,7 @@ def test_a_fork_bomb_ends_at_the_bound(who: Person, workspace: Path, kind: str) 
     def act():
         made = 0
         stop = threading.Event()
-        children = []
+        children, threads = [], []
         try:
             for _ in range(900):
                 if KIND == "processes":
@@ -39,13 +39,17 @@ def test_a_fork_bomb_ends_at_the_bound(who: Person, workspace: Path, kind: str) 
                         time.sleep(60)
                     children.append(child)
                 else:
-                    threading.Thread(target=stop.wait, daemon=True).start()
+                    thread = threading.Thread(target=stop.wait, daemon=True)
+                    thread.start()
+                    threads.append(thread)
                 made += 1
         except (OSError, RuntimeError) as refusal:
             if isinstance(refusal, OSError) and refusal.errno != errno.EAGAIN:
                 raise
         finally:
             stop.set()
+            for thread in threads:
+                thread.join()
             for child in children:
                 os.kill(child, 9)
             for child in children:

@@ -7,8 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import Person, all_three
+from support_sandbox import Person, all_three
 
 CHANGES = {
     "chmod": "os.chmod(path, 0o777)",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import Person, all_three
+from support_sandbox import Person, all_three
 
 WAYS = ("{outside}/secret", "link", "up/secret", "/proc/self/cwd/../outside/secret")
 

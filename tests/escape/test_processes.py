@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import Person, all_three
+from support_sandbox import Person, all_three
 
 KEY = "canary-key-51c0ffee"
 

@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import Person, all_three
+from support_sandbox import Person, all_three
 
 # family, type, protocol
 OTHERS = {

@@ -8,9 +8,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from support_sandbox import Person, require
 
 from forkrun_sandbox.toolchains import git_directories, toolchains
-from tests.support_sandbox import Person, require
 
 
 def _ok(who: Person, workspace: Path, code: str, *options: str) -> str:

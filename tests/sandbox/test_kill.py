@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from tests.support_sandbox import Person, eventually, processes_with
+from support_sandbox import Person, child_argv, eventually, processes_with
 
 # Each leaves processes behind that carry {mark} on their command line.
 TREES = {
@@ -76,7 +75,7 @@ def _in_tier(tier: str, who: Person) -> list[str]:
     """Give what to put in front of a command so that it gets this tier and no better one."""
     if tier == "full":
         return []
-    from tests.support_denials import denying
+    from support_denials import denying
 
     return denying("unshare", python=who.python)
 
@@ -122,25 +121,6 @@ time.sleep(0.2)
 print("alive" if child.poll() is None else "dead", flush=True)
 {death}
 """
-CHILD = """
-import os, sys
-from forkrun_sandbox.enter import enter
-from forkrun_sandbox.spec import Spec, Limits
-enter(Spec(tier=sys.argv[1], workspace=os.getcwd(), home=os.getcwd(), limits=Limits()))
-open("started", "w").close()
-os.execvp("bash", ["bash", "-c", sys.argv[2]])
-"""
-
-
-def _child_argv(who: Person, tier: str, command: str) -> list[str]:
-    """Give a child that enters by itself, so that its parent is whoever starts it."""
-    import forkrun_sandbox
-    from forkrun_sandbox.start import interpreter
-
-    directory = os.path.dirname(os.path.abspath(forkrun_sandbox.__file__))
-    argv = interpreter("spec", "Spec", tier, command)
-    bootstrap = argv[4].rsplit("sys.argv[:4]", 1)[0] + 'sys.argv[:4] = ["child"]\n' + CHILD
-    return [who.python, "-I", "-S", "-c", bootstrap, directory, "x", "y", tier, command]
 
 
 @pytest.mark.parametrize("tier", ["full", "lsm"])
@@ -158,7 +138,7 @@ def test_the_death_of_the_parent_ends_all(
     import json
 
     _laid("double fork", mark, workspace, who)
-    argv = json.dumps(_child_argv(who, tier, "bash ./tree"))
+    argv = json.dumps(child_argv(who, tier, "bash ./tree"))
     code = textwrap.dedent(PARENT).format(start=STARTS[start], death=DEATHS[death])
     ended = who.run_freely([who.python, "-c", code, argv], cwd=workspace, stderr=None)
     assert ended.stdout.split() == ["alive", "alive"], ended.stdout
@@ -172,7 +152,7 @@ def test_a_parent_that_dies_at_once_leaves_nobody(who: Person, workspace: Path, 
     import json
 
     _laid("plain", mark, workspace, who)
-    argv = json.dumps(_child_argv(who, "full", "bash ./tree"))
+    argv = json.dumps(child_argv(who, "full", "bash ./tree"))
     code = (
         "import json, os, subprocess, sys, time\n"
         "subprocess.Popen(json.loads(sys.argv[1]), start_new_session=True)\n"

@@ -8,9 +8,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from tests.support_denials import denying
-from tests.support_sandbox import Person, require
+from support_denials import denying
+from support_sandbox import Person, require
 
 LEVELS = {
     # host that denies: tier for required, lsm, best-effort
