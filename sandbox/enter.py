@@ -61,7 +61,8 @@ def enter(
     """Confine this process as `spec` says and give what is in force; return in the worker alone.
 
     The caller must be single-threaded and have a parent that is to be outlived by nothing;
-    `parent_pidfd` is a descriptor of that parent where it is not this process's own. Descriptors
+    `parent_pidfd` is a descriptor of that parent, inherited from it: without one a parent that dies
+    before this call is not missed, and in tier "bwrap" the wrong one is watched. Descriptors
     0, 1, 2 and `keep_fds` survive, no other. Over `upper_socket` goes, for an overlay, one
     descriptor of the directory that writes land in (SCM_RIGHTS, one byte of data). `meanwhile` is
     called once in the worker-to-be, not yet confined, while another process builds its view: the

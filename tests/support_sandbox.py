@@ -223,7 +223,9 @@ _CHILD = """
 import os, sys
 from forkrun_sandbox.enter import enter
 from forkrun_sandbox.spec import Spec, Limits
-enter(Spec(tier=sys.argv[1], workspace=os.getcwd(), home=os.getcwd(), limits=Limits()))
+parent = int(sys.argv[3]) if len(sys.argv) > 3 else None
+spec = Spec(tier=sys.argv[1], workspace=os.getcwd(), home=os.getcwd(), limits=Limits())
+enter(spec, parent_pidfd=parent)
 open("started", "w").close()
 os.execvp("bash", ["bash", "-c", sys.argv[2]])
 """

@@ -148,14 +148,16 @@ def test_the_death_of_the_parent_ends_all(
 @pytest.mark.slow
 @pytest.mark.parametrize("who", ["root"], indirect=True)
 def test_a_parent_that_dies_at_once_leaves_nobody(who: Person, workspace: Path, mark: str) -> None:
-    """However early in the child's start the parent is killed."""
+    """However early in the child's start the parent is killed: it hands down a pidfd of itself."""
     import json
 
     _laid("plain", mark, workspace, who)
     argv = json.dumps(child_argv(who, "full", "bash ./tree"))
     code = (
         "import json, os, subprocess, sys, time\n"
-        "subprocess.Popen(json.loads(sys.argv[1]), start_new_session=True)\n"
+        "me = os.pidfd_open(os.getpid())\n"
+        "argv = [*json.loads(sys.argv[1]), str(me)]\n"
+        "subprocess.Popen(argv, start_new_session=True, pass_fds=(me,))\n"
         "time.sleep(float(sys.argv[2])); os.kill(os.getpid(), 9)"
     )
     for attempt in range(60):
