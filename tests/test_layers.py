@@ -51,6 +51,7 @@ THIRD_PARTY = {
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),
     "tree_sitter_bash": ("forkrun.policy.shell",),
+    "yaml": ("forkrun.agents.matter",),
 }
 """Where each package that is not ours may be imported. All but the first only inside a function."""
 AT_THE_TOP = ("msgspec",)
