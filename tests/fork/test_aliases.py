@@ -50,7 +50,7 @@ def test_the_text_editor_creates_views_and_replaces(box):
     """`create`, `view` with and without a range, and `str_replace`, also to delete."""
     path = str(box.workspace / "a" / "f.txt")
     ok(box, EDITOR, command="create", path=path, file_text="one\ntwo\nthree\n")
-    assert ok(box, EDITOR, command="view", path=path).split() == "1 one 2 two 3 three".split()
+    assert ok(box, EDITOR, command="view", path=path).split()[1::2] == ["one", "two", "three"]
     assert "     2\ttwo" in ok(box, EDITOR, command="view", path=path, view_range=[2, 2])
     assert "one" not in ok(box, EDITOR, command="view", path=path, view_range=[2, -1])
     ok(box, EDITOR, command="str_replace", path=path, old_str="two", new_str="2")

@@ -24,7 +24,11 @@ def judged(tmp_path, judge, *lines, snapshot=None, **options):
     ws = tmp_path / "ws"
     ws.mkdir(exist_ok=True)
     model = script(tmp_path / "s.jsonl", *(lines or CALLS))
-    environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "st")}
+    environ = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(tmp_path),
+        "XDG_STATE_HOME": str(tmp_path / "st"),
+    }
     events = []
 
     async def run():
@@ -71,7 +75,9 @@ def test_it_denies(tmp_path, judge):
     result, ws, events = judged(tmp_path, judge, *lines)
     assert result.summary == "understood"
     assert [(each.tool, each.reason) for each in result.denials] == [("bash", "not today")]
-    assert [event.reason for event in events if type(event).__name__ == "DeniedEvent"] == ["not today"]
+    assert [event.reason for event in events if type(event).__name__ == "DeniedEvent"] == [
+        "not today"
+    ]
     assert not (ws / "f").exists()
 
 

@@ -81,7 +81,9 @@ def test_what_breaks_the_cache_is_counted(place):
     flags = ("--output-format", "json")
     plain = json.loads(estimate(place, *flags))
     changed = json.loads(
-        estimate(place, *flags, "--break-cache", "--system", "word " * 1000, "--model", "claude-opus-4-1")
+        estimate(
+            place, *flags, "--break-cache", "--system", "word " * 1000, "--model", "claude-opus-4-1"
+        )
     )
     assert changed["model"] == "claude-opus-4-1"
     assert changed["prefix_tokens"] > plain["prefix_tokens"] + 1000

@@ -94,13 +94,24 @@ def test_nothing_of_the_parent_changes_whatever_the_child_tries(ws):
     assert after.pop("session-memory.md")[1] == b"# Notes\nstart\nnoted\n"
     before.pop("session-memory.md")
     assert after == before and outside.read_text() == "o"
-    assert [each.tool for each in result.denials] == ["bash", "write_file", "edit_file", "edit_file", "write_file", "Task"]
+    assert [each.tool for each in result.denials] == [
+        "bash",
+        "write_file",
+        "edit_file",
+        "edit_file",
+        "write_file",
+        "Task",
+    ]
     assert "cannot start subagents" in result.denials[-1].reason
     assert [change.path for change in result.changes] == ["session-memory.md"]
 
 
 def noting(path: Path, word: str, *, delay_s: float = 0.0) -> str:
-    edit = {"file_path": "session-memory.md", "old_string": "start\n", "new_string": f"start\n{word}\n"}
+    edit = {
+        "file_path": "session-memory.md",
+        "old_string": "start\n",
+        "new_string": f"start\n{word}\n",
+    }
     return script(
         path, {"tool_use": [{"name": "Edit", "input": edit}]}, {"text": word, "delay_s": delay_s}
     )

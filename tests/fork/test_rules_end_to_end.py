@@ -70,7 +70,9 @@ def test_a_named_file_that_is_another_file_too(ws, mode):
 def test_bash_writes_no_more_than_the_file_tools(ws, mode):
     """A bash rule adds nothing to what may be written: kernel or commit hold it."""
     before = tree(ws)
-    command = "echo x > other.md; echo x > new; rm -f link.md; mkdir d; mv sub s2; chmod 777 other.md"
+    command = (
+        "echo x > other.md; echo x > new; rm -f link.md; mkdir d; mv sub s2; chmod 777 other.md"
+    )
     arguments = (*MEMORY, "bash", "--workspace", mode)
     result = spawn(ws, call("bash", command=command), DONE, arguments=arguments)
     assert tree(ws) == before
@@ -86,13 +88,18 @@ def test_bash_rules_admit_simple_commands_alone(ws):
     calls = [call("bash", command=command) for command in commands]
     result = spawn(ws, *calls, DONE, arguments=("--allow", "bash(ls:*)", "write_file(notes.md)"))
     assert [each["input"]["command"] for each in result["denials"]] == commands[:-1]
-    assert result["denials"][0]["reason"] == "`touch P` is not allowed: only bash with `ls:*` is allowed"
+    assert (
+        result["denials"][0]["reason"]
+        == "`touch P` is not allowed: only bash with `ls:*` is allowed"
+    )
     assert not (ws / "P").exists()
 
 
 def test_denials_are_events_too(ws):
     """`stream-json` tells of each denial as it happens, and the result repeats it."""
-    model = script(ws.parent / "s.jsonl", call("bash", command="id"), call("read_file", file_path="x"), DONE)
+    model = script(
+        ws.parent / "s.jsonl", call("bash", command="id"), call("read_file", file_path="x"), DONE
+    )
     arguments = ("--deny", "bash", "--deny", "read_file(x)", "--output-format", "stream-json")
     done = run("spawn", "--prompt", "go", "--model", model, *arguments, cwd=ws, check=0)
     events = [json.loads(line) for line in done.stdout.splitlines()]
@@ -130,4 +137,8 @@ def test_a_child_has_at_most_the_rights_of_its_parent(ws):
     assert (ws / "notes.md").read_text() == "new\n"
     model = script(ws.parent / "s.jsonl", DONE)
     refused = run("spawn", "--prompt", "x", "--model", model, *inherited, "--allow", "bash", cwd=ws)
-    assert refused.returncode == 2 and b"allow bash" in refused.stderr and b"deny bash" in refused.stderr
+    assert (
+        refused.returncode == 2
+        and b"allow bash" in refused.stderr
+        and b"deny bash" in refused.stderr
+    )

@@ -15,7 +15,11 @@ PARENT = {
     "model": "claude-test",
     "max_tokens": 4096,
     "system": [
-        {"type": "text", "text": "Du bist – the parent.", "cache_control": {"type": "ephemeral"}}
+        {
+            "type": "text",
+            "text": "Du bist die Eltern: être.",
+            "cache_control": {"type": "ephemeral"},
+        }
     ],
     "tools": [
         {
@@ -33,7 +37,12 @@ PARENT = {
             "role": "assistant",
             "content": [
                 {"type": "text", "text": "I look."},
-                {"type": "tool_use", "id": "toolu_1", "name": "Bash", "input": {"b": 1.5, "a": "é"}},
+                {
+                    "type": "tool_use",
+                    "id": "toolu_1",
+                    "name": "Bash",
+                    "input": {"b": 1.5, "a": "é"},
+                },
             ],
         },
         {
