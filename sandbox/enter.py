@@ -74,7 +74,7 @@ def enter(
     confine.join_groups(spec.groups)
     # What exists now is never collected: children do not copy pages to count references in them.
     gc.freeze()
-    parent = _watch_parent() if parent_pidfd is None else parent_pidfd
+    parent = guard.watch_parent() if parent_pidfd is None else parent_pidfd
     sys.stdout.flush()
     sys.stderr.flush()
     if spec.tier == "full":
@@ -89,18 +89,6 @@ def enter(
     if spec.tier in ("bwrap", "lsm", "none"):
         return _enter_lesser(spec, keep_fds=keep_fds, parent=parent)
     raise SandboxFault("spec", f"no such tier: {spec.tier}")
-
-
-def _watch_parent() -> int:
-    """Give a pidfd of the parent; fault if it died before we could watch it."""
-    parent = os.getppid()
-    try:
-        descriptor = os.pidfd_open(parent)
-    except OSError as refusal:
-        raise SandboxFault("pidfd", f"the parent: {refusal.strerror}") from refusal
-    if os.getppid() != parent:
-        os.kill(os.getpid(), 9)
-    return descriptor
 
 
 class _Plan(NamedTuple):
@@ -290,7 +278,7 @@ def _enter_lesser(spec: Spec, *, keep_fds: tuple[int, ...], parent: int) -> Repo
     missing = _unavailable(spec)
     identity = confine.identity_of(spec.workspace)
     me = os.pidfd_open(os.getpid())
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    guard.adopt_orphans()
     worker = os.fork()
     if worker:
         guard.reset_signals()
