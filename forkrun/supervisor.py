@@ -193,7 +193,7 @@ class Worker:
             self._terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
-        self.used = self._held.usage()
+        self.used = self._held.used() if self._exit.done() else self._held.usage()
         self.kill()
         if not await asyncio.to_thread(self._held.is_empty, timeout_s=EMPTY_S):
             raise ForkrunError(f"processes of this run could not be ended: {self.pid}")

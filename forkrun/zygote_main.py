@@ -23,7 +23,7 @@ import msgspec
 
 from forkrun.protocol import Fork, Forked, FromZygote, Reap, Reaped, ToZygote
 from forkrun.worker import be_worker, prepare_tools
-from forkrun_sandbox.enter import prepare
+from forkrun_sandbox.enter import prepare_for_many
 from forkrun_sandbox.guard import adopt_orphans, kill_strays, watch_parent
 
 MAX_MESSAGE_BYTES = 4096
@@ -36,11 +36,11 @@ def main(be: Callable[..., NoReturn] = be_worker) -> NoReturn:
     control = socket.socket(fileno=int(sys.argv[-1]))
     owner = watch_parent()
     adopt_orphans()
-    prepare()
     prepare_tools()
     for name in WARM:
         import_module(f"forkrun.tools.{name}")
     import_module("forkrun.policy")
+    prepare_for_many()
     gc.collect()
     gc.freeze()  # so that forks do not copy the pages of what exists, to mark it as still in use
     _serve(control, owner, be)

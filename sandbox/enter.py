@@ -50,6 +50,16 @@ def prepare() -> None:
     from . import view  # noqa: F401
 
 
+def prepare_for_many() -> None:
+    """Work out ahead of time what is the same for all forks of this process: for a zygote, which
+    has imported everything that its forks will need."""
+    prepare()
+    confine.own_paths(is_in_foreign_root=False)
+    usual = Spec(tier="full", workspace="/", workspace_mode="overlay")
+    for gid in (0, 1):
+        confine.call_filter(usual, Identity(gid, gid))
+
+
 def enter(
     spec: Spec,
     *,
