@@ -8,6 +8,7 @@ the wider forms at the end.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -135,18 +136,18 @@ WRITERS = frozenset({"write_file", "edit_file"})
 
 def definitions(names: Iterable[str]) -> list[dict[str, Any]]:
     """Give the definitions of these tools as the Messages API takes them, in the order given."""
-    found = []
-    for name in names:
-        schema = msgspec.json.schema(INPUTS[name])
-        definition = schema["$defs"][INPUTS[name].__name__]
-        found.append(
-            {
-                "name": name,
-                "description": _unfold(definition.pop("description")),
-                "input_schema": {k: v for k, v in definition.items() if k != "title"},
-            }
-        )
-    return found
+    return [_definition(name) for name in names]
+
+
+@functools.cache
+def _definition(name: str) -> dict[str, Any]:
+    schema = msgspec.json.schema(INPUTS[name])
+    definition = schema["$defs"][INPUTS[name].__name__]
+    return {
+        "name": name,
+        "description": _unfold(definition.pop("description")),
+        "input_schema": {k: v for k, v in definition.items() if k != "title"},
+    }
 
 
 def _unfold(docstring: str) -> str:

@@ -8,6 +8,7 @@ a message must decode into exactly the structs of `protocol`, and whatever does 
 
 from __future__ import annotations
 
+import functools
 import select
 import socket
 from typing import Any, Generic, TypeVar
@@ -42,12 +43,18 @@ def frame_size(header: bytes) -> int:
     return size
 
 
+@functools.cache
+def decoder_of(messages: Any) -> msgspec.msgpack.Decoder[Any]:
+    """Give the decoder of a union of messages; to make one takes a millisecond."""
+    return msgspec.msgpack.Decoder(messages)
+
+
 class Decoder(Generic[M]):
     """Decodes the bodies of frames into messages of one union."""
 
     def __init__(self, messages: Any) -> None:
         """`messages` is the union of the structs that may come."""
-        self._decoder: msgspec.msgpack.Decoder[M] = msgspec.msgpack.Decoder(messages)
+        self._decoder: msgspec.msgpack.Decoder[M] = decoder_of(messages)
 
     def decode(self, body: bytes) -> M:
         """Decode one body. Raises ChannelError for anything that is not one of the messages."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Literal
 
 from forkrun.starting import Child, Early, package_folders, start_fresh, worker_argv
+from forkrun.zygote import Zygote, ZygoteGone
 from forkrun_sandbox.spec import Spec
 
 Start = Literal["warm", "exec"]
@@ -16,10 +18,15 @@ Start = Literal["warm", "exec"]
 class Launcher:
     """Owns what makes a start quick: a zygote, or one child that was started ahead of time."""
 
-    def __init__(self, *, environ: Mapping[str, str], early: Early | None = None) -> None:
+    def __init__(
+        self, *, environ: Mapping[str, str], start: Start, early: Early | None = None
+    ) -> None:
         """`environ` is that of the workers; `early` a first one, which has been started already."""
         self._environ = dict(environ)
+        self._is_warm = start == "warm" and sys.platform == "linux"
         self._early = early
+        self._zygote: Zygote | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Launcher:
         return self
@@ -30,7 +37,15 @@ class Launcher:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        pass
+        if self._zygote is not None:
+            self._retire(self._zygote)
+            self._zygote = None
+        await asyncio.gather(*self._ending)
+
+    def warm_up(self) -> None:
+        """Begin to make starts quick, without waiting for it."""
+        if self._is_warm:
+            self._living()
 
     async def start(self, spec: Spec) -> Child:
         """Start a worker for a sandbox of this spec. Raises ForkrunError."""
@@ -38,7 +53,25 @@ class Launcher:
             return start_fresh(self._environ, argv=lambda *fds: _in_bwrap(spec, worker_argv(*fds)))
         if self._early and (child := self._early.take()):
             return child
-        return start_fresh(self._environ)
+        if not self._is_warm:
+            return start_fresh(self._environ)
+        try:
+            return await self._living().start()
+        except ZygoteGone:
+            return await self._living().start()
+
+    def _living(self) -> Zygote:
+        """Give a zygote that lives, as far as is known."""
+        if self._zygote is None or self._zygote.is_gone:
+            if self._zygote is not None:
+                self._retire(self._zygote)
+            self._zygote = Zygote(self._environ)
+        return self._zygote
+
+    def _retire(self, zygote: Zygote) -> None:
+        ending = asyncio.ensure_future(zygote.close())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
 
 
 def _in_bwrap(spec: Spec, argv: list[str]) -> list[str]:

@@ -6,7 +6,9 @@ Everything that is made here is gone when the block is left.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import time
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -23,6 +25,7 @@ from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
 from forkrun_sandbox.toolchains import git_directories, toolchains
 
+LOOK_AGAIN_S = 5.0
 WITH_A_VIEW = ("full", "bwrap")
 
 
@@ -47,7 +50,7 @@ def open_place(
     with contextlib.ExitStack() as stack:
         home, tmp = HOME, "/tmp"
         transaction = source = None
-        readable = (*toolchains(environ, workspace), *git_directories(workspace))
+        readable = (*_toolchains(environ, workspace), *git_directories(workspace))
         if tier not in WITH_A_VIEW or job.workspace == "temp":
             private = stack.enter_context(
                 private_directory(state_folder(environ), f"{run_id}.home")
@@ -94,6 +97,19 @@ def open_place(
             transaction=transaction,
             command_environ=command_environment(environ, home=home, tmp=tmp, extra=job.env),
         )
+
+
+def _toolchains(environ: Mapping[str, str], workspace: str) -> tuple[str, ...]:
+    """Give the toolchains in use. They are looked for anew every few seconds, not for every run."""
+    period = int(time.monotonic() / LOOK_AGAIN_S)
+    return _toolchains_of(tuple(sorted(environ.items())), workspace, period)
+
+
+@functools.lru_cache(maxsize=64)
+def _toolchains_of(
+    environ: tuple[tuple[str, str], ...], workspace: str, period: int
+) -> tuple[str, ...]:
+    return toolchains(dict(environ), workspace)
 
 
 def _mode(job: Job, transaction: Transaction | None) -> str:

@@ -143,5 +143,39 @@ class Fault(Message, tag="fault"):
     layer: str = ""
 
 
+class Fork(Message, tag="fork"):
+    """To a zygote: fork a worker, with the four descriptors that come along: its ends of the
+    channel and of the socket for its upper directory, its stdout and its stderr."""
+
+    number: int
+
+
+class Forked(Message, tag="forked"):
+    """From a zygote: the worker of that number lives; or it could not be forked, for this reason."""
+
+    number: int
+    pid: int
+    refusal: str | None = None
+
+
+class Reap(Message, tag="reap"):
+    """To a zygote: a worker has ended; reap it."""
+
+    number: int
+    pid: int
+
+
+class Reaped(Message, tag="reaped"):
+    """From a zygote: how that worker ended (wait status), and what it used: getrusage(2)."""
+
+    number: int
+    wait_status: int
+    cpu_s: float
+    max_rss: int
+
+
+ToZygote = Fork | Reap
+FromZygote = Forked | Reaped
+
 ToChild = Start | Turn | Finish
 ToParent = Ready | Ask | Started | Alive | Ran | Done | Fault

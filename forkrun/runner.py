@@ -56,7 +56,9 @@ class Runner:
         early: Early | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
-        self._launcher = Launcher(environ=worker_environment(self._environ), early=early)
+        self._launcher = Launcher(
+            environ=worker_environment(self._environ), start=start, early=early
+        )
         self._model = model
         self._client = client
         self._models: dict[str, Model] = {}
@@ -69,6 +71,7 @@ class Runner:
         return Runner(model=self._model, environ=self._environ)
 
     async def __aenter__(self) -> Runner:
+        self._launcher.warm_up()
         return self
 
     async def __aexit__(

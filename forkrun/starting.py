@@ -137,10 +137,10 @@ def start_fresh(environ: Mapping[str, str], *, argv: Argv | None = None) -> Chil
             start_new_session=True,
         )
     except BaseException:
-        _close(channel, upper, out, err)
+        close_ends(channel, upper, out, err)
         raise
     finally:
-        _close(its_channel, its_upper, its_out, its_err)
+        close_ends(its_channel, its_upper, its_out, its_err)
 
     async def reap() -> Exit:
         _, status, used = os.wait4(process.pid, 0)
@@ -173,12 +173,13 @@ class Early:
     ) -> None:
         if child := self.take():
             os.kill(child.pid, signal.SIGKILL)
-            _close(child.channel, child.upper, child.stdout, child.stderr)
+            close_ends(child.channel, child.upper, child.stdout, child.stderr)
             with contextlib.suppress(StopIteration):
                 child.reap().send(None)  # that of a fresh worker awaits nothing
 
 
-def _close(channel: socket.socket, upper: socket.socket, out: int, err: int) -> None:
+def close_ends(channel: socket.socket, upper: socket.socket, out: int, err: int) -> None:
+    """Close one side of what connects a worker with its owner."""
     channel.close()
     upper.close()
     os.close(out)

@@ -193,7 +193,7 @@ class Worker:
             self._terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
-        self.used = self._held.usage()
+        self.used = self._held.used() if self._exit.done() else self._held.usage()
         self.kill()
         if not await asyncio.to_thread(self._held.is_empty, timeout_s=EMPTY_S):
             raise ForkrunError(f"processes of this run could not be ended: {self.pid}")
@@ -225,13 +225,19 @@ async def _ended(child: Child, pidfd: int | None) -> Exit:
     if pidfd is None:
         await loop.run_in_executor(None, os.waitid, os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
         return await child.reap()
-    ended = loop.create_future()
-    loop.add_reader(pidfd, lambda: ended.done() or ended.set_result(None))
-    try:
-        await ended
-    finally:
-        loop.remove_reader(pidfd)
+    await readable(pidfd)
     return await child.reap()
+
+
+async def readable(fd: int) -> None:
+    """Wait until there is something to read from a descriptor; from a pidfd, until the end."""
+    loop = asyncio.get_running_loop()
+    heard = asyncio.Event()
+    loop.add_reader(fd, heard.set)
+    try:
+        await heard.wait()
+    finally:
+        loop.remove_reader(fd)
 
 
 class Tail:

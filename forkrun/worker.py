@@ -17,7 +17,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from forkrun.channel import Channel
+from forkrun.channel import Channel, decoder_of
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
 from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
@@ -55,6 +55,8 @@ def be_worker(
 def prepare_tools() -> None:
     """Import what the work needs, in time that would be spent waiting."""
     import forkrun.tools.toolbox  # noqa: F401
+
+    decoder_of(ToChild)
 
 
 def _serve(

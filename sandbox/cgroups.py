@@ -9,6 +9,7 @@ it, so that a later start can remove what a killed process left behind.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import signal
@@ -22,6 +23,7 @@ _PREFIX = "forkrun"
 _OWN_PROCESSES = 2
 _REMOVAL_S = 1.0
 _PAUSE_S = 0.002
+_LOOK_AGAIN_S = 5.0
 _MINE = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-\d+")
 
 
@@ -43,7 +45,7 @@ def create(limits: Limits, *, number: int) -> tuple[Group | None, tuple[Missing,
 
     Gives None where no controller can be had, and what is missing.
     """
-    parents = _parents()
+    parents = _parents(int(time.monotonic() / _LOOK_AGAIN_S))
     name = f"{_PREFIX}-{os.getpid()}-{_started(os.getpid())}-{number}"
     made: dict[str, str] = {}
     missing = []
@@ -128,7 +130,7 @@ def forks_refused(group: Group) -> int:
 def sweep() -> int:
     """Remove the groups of processes that are gone; give how many."""
     removed = 0
-    for parent in set(_parents().values()):
+    for parent in set(_parents(int(time.monotonic() / _LOOK_AGAIN_S)).values()):
         for name in _children(parent):
             owner = _MINE.fullmatch(name)
             if owner and _started(int(owner[1])) != int(owner[2]):
@@ -136,8 +138,12 @@ def sweep() -> int:
     return removed
 
 
-def _parents() -> dict[str, str]:
-    """Give, for each controller that can be had, the directory to make a group in."""
+@functools.lru_cache(maxsize=1)
+def _parents(period: int) -> dict[str, str]:
+    """Give, for each controller that can be had, the directory to make a group in.
+
+    Within one `period` that is not looked up again: it takes longer than to make a group.
+    """
     own = {}
     for line in _lines("/proc/self/cgroup"):
         _, controllers, path = line.split(":", 2)

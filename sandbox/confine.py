@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import os
 import resource
 import signal
@@ -77,6 +78,7 @@ def join_groups(directories: tuple[str, ...]) -> None:
             os.close(file)
 
 
+@functools.cache
 def own_paths(*, is_in_foreign_root: bool = False) -> tuple[str, ...]:
     """Give what this interpreter needs to go on: its installation and the packages it has loaded.
 
@@ -296,7 +298,12 @@ def _restrict_files(spec: Spec) -> str:
         readable: tuple[str, ...] = ("/",)
         writable += ["/tmp", "/var/tmp", "/dev/shm"]
     else:
-        readable = (*READABLE_SYSTEM, *own_paths(), *spec.readable, spec.workspace)
+        readable = (
+            *READABLE_SYSTEM,
+            *own_paths(is_in_foreign_root=False),
+            *spec.readable,
+            spec.workspace,
+        )
         writable += [spec.scratch] if spec.scratch else []
     if spec.workspace_mode != "read":
         writable.append(spec.workspace)

@@ -50,6 +50,16 @@ def prepare() -> None:
     from . import view  # noqa: F401
 
 
+def prepare_for_many() -> None:
+    """Work out ahead of time what is the same for all forks of this process: for a zygote, which
+    has imported everything that its forks will need."""
+    prepare()
+    confine.own_paths(is_in_foreign_root=False)
+    usual = Spec(tier="full", workspace="/", workspace_mode="overlay")
+    for gid in (0, 1):
+        confine.call_filter(usual, Identity(gid, gid))
+
+
 def enter(
     spec: Spec,
     *,
@@ -77,7 +87,7 @@ def enter(
     gc.freeze()
     if sys.platform != "linux":
         return _enter_elsewhere(spec, meanwhile)
-    parent = _watch_parent() if parent_pidfd is None else parent_pidfd
+    parent = guard.watch_parent() if parent_pidfd is None else parent_pidfd
     sys.stdout.flush()
     sys.stderr.flush()
     if spec.tier == "full":
@@ -106,18 +116,6 @@ def _enter_elsewhere(spec: Spec, meanwhile: Callable[[], object]) -> Report:
     meanwhile()
     os.chdir(spec.workspace)
     return Report(tier="none", missing=(Missing(layer="linux", reason=reason),))
-
-
-def _watch_parent() -> int:
-    """Give a pidfd of the parent; fault if it died before we could watch it."""
-    parent = os.getppid()
-    try:
-        descriptor = os.pidfd_open(parent)
-    except OSError as refusal:
-        raise SandboxFault("pidfd", f"the parent: {refusal.strerror}") from refusal
-    if os.getppid() != parent:
-        os.kill(os.getpid(), 9)
-    return descriptor
 
 
 class _Plan(NamedTuple):
@@ -308,7 +306,7 @@ def _enter_lesser(
     """Confine without namespaces of our own, behind a guardian that ends all descendants."""
     identity = confine.identity_of(spec.workspace)
     me = os.pidfd_open(os.getpid())
-    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+    guard.adopt_orphans()
     worker = os.fork()
     if worker:
         guard.reset_signals()

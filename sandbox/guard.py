@@ -16,6 +16,7 @@ that started the run, and which no other holder can keep open: pidfd_open(2).
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
@@ -24,6 +25,7 @@ import struct
 from typing import NoReturn
 
 from . import kernel
+from .fault import SandboxFault
 
 _FAILED = 125
 
@@ -32,6 +34,38 @@ def reset_signals() -> None:
     """Give every signal its default action and unblock all."""
     kernel.default_signals()
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
+
+
+def watch_parent() -> int:
+    """Give a pidfd of the parent; end here if it died before it could be watched."""
+    parent = os.getppid()
+    try:
+        descriptor = os.pidfd_open(parent)
+    except OSError as refusal:
+        raise SandboxFault("pidfd", f"the parent: {refusal.strerror}") from refusal
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return descriptor
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent ends: prctl(2), a subreaper."""
+    kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)
+
+
+def kill_strays(keep: set[int]) -> None:
+    """Kill and reap the children that are not in `keep`: what ended parents have left to us.
+
+    One that takes its time to end is reaped at a later call.
+    """
+    from .survivors import children
+
+    for pid in children(os.getpid()):
+        if pid not in keep:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, os.WNOHANG)
 
 
 def stay(init: int, *, status: int) -> NoReturn:

@@ -197,6 +197,24 @@ class Held:
             processes_now=inside.processes,
         )
 
+    def used(self) -> Usage:
+        """Read what was used, when nothing is left inside: quicker than `usage`.
+
+        CPU time is not in it: whoever has waited for the child knows that.
+        """
+        group = self._group
+        peak = (cgroups.memory_peak(group) or 0) if group else 0
+        most = (cgroups.processes_peak(group) or 0) if group else 0
+        self._peak_memory_bytes = max(self._peak_memory_bytes, peak)
+        self._peak_processes = max(self._peak_processes, most)
+        return Usage(
+            memory_bytes=0,
+            peak_memory_bytes=self._peak_memory_bytes or None,
+            cpu_s=0.0,
+            processes=self._peak_processes,
+            processes_now=0,
+        )
+
     def limits_hit(self) -> tuple[str, ...]:
         """Give the bounds that the kernel has enforced so far: of "memory" and "processes".
 

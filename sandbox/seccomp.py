@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
 import struct
 
@@ -96,6 +97,7 @@ _RLIMIT_CORE = 4
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0x40000, 0xFFFFFFFF)
 
 
+@functools.cache
 def assemble(*, network: str, set_bits: int, host_is_writable: bool) -> bytes:
     """Assemble the filter for this machine, as the kernel takes it.
 

@@ -26,11 +26,16 @@ SHARED = (
     "forkrun.protocol",
     "forkrun.text",
 )
-CHILD = ("forkrun.loop", "forkrun.tools", "forkrun.worker")
+CHILD = ("forkrun.loop", "forkrun.tools", "forkrun.worker", "forkrun.zygote_main")
 
 SANDBOX_OF = {
     "shared": ("forkrun_sandbox.spec", "forkrun_sandbox.fault"),
-    "child": ("forkrun_sandbox.spec", "forkrun_sandbox.fault", "forkrun_sandbox.enter"),
+    "child": (
+        "forkrun_sandbox.spec",
+        "forkrun_sandbox.fault",
+        "forkrun_sandbox.enter",
+        "forkrun_sandbox.guard",
+    ),
     "parent": (
         "forkrun_sandbox.spec",
         "forkrun_sandbox.fault",

@@ -16,7 +16,7 @@ PEER_BASELINE = "codex exec"
 
 def tables(options: argparse.Namespace) -> Iterator[Table]:
     yield _commands(options)
-    # yield _calls(options)
+    yield _calls(options)
 
 
 def _commands(options: argparse.Namespace) -> Table:
