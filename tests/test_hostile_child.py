@@ -36,7 +36,7 @@ def run_child(tmp_path, monkeypatch):
         )
 
         async def once() -> Result:
-            async with Runner() as runner:
+            async with Runner(start="exec") as runner:
                 return await runner.run(job)
 
         return asyncio.run(once())
