@@ -56,6 +56,8 @@ def command_environment(
         "SHELL": "/bin/bash",
         "LANG": "C.UTF-8",
         "LC_ALL": "C.UTF-8",
+        # The workspace is a mount of its own, and its git directory may lie above it: git(1).
+        "GIT_DISCOVERY_ACROSS_FILESYSTEM": "1",
         **git_environment(GIT_SETTINGS),
         **extra,
     }

@@ -50,7 +50,13 @@ class Launcher:
     async def start(self, spec: Spec) -> Child:
         """Start a worker for a sandbox of this spec. Raises ForkrunError."""
         if spec.tier == "bwrap":
-            return start_fresh(self._environ, argv=lambda *fds: _in_bwrap(spec, worker_argv(*fds)))
+            from forkrun_sandbox.bwrap import popen_ids
+
+            return start_fresh(
+                self._environ,
+                argv=lambda *fds: _in_bwrap(spec, worker_argv(*fds)),
+                ids=popen_ids(spec),
+            )
         if self._early and (child := self._early.take()):
             return child
         if not self._is_warm:

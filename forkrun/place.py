@@ -84,6 +84,7 @@ def open_place(
             network=job.network,
             home=home,
             scratch=tmp,
+            best_effort=job.sandbox == "best-effort",
             limits=SandboxLimits(
                 memory_bytes=job.limits.memory_bytes,
                 processes=job.limits.processes,

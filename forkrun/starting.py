@@ -4,8 +4,9 @@
 
 Imports next to nothing, so that a command line can start its child before it has read its flags.
 The child is started by `subprocess.Popen` (no Python code runs between fork and exec), with a new
-session, an environment of its own and exactly five descriptors: 0, 1, 2 and two sockets. The prompt
-never stands in its argument list.
+session, an environment of its own and exactly six descriptors: 0, 1, 2, two sockets, and one of
+this process, by which the child sees it end whenever that is (pidfd_open(2)). The prompt never
+stands in its argument list.
 """
 
 from __future__ import annotations
@@ -77,15 +78,15 @@ class Child(NamedTuple):
     reap: Callable[[], Coroutine[Any, Any, Exit]]
 
 
-Argv = Callable[[int, int], Sequence[str]]
+Argv = Callable[..., Sequence[str]]
 """Takes the descriptors of the child's two sockets; gives its command line."""
 
 
-def worker_argv(channel_fd: int, upper_fd: int) -> list[str]:
-    """Give the command line of a worker. Its last argument is the numbers of its two sockets: the
-    channel, and the one over which trusted code hands back the directory that the writes of a
-    private view land in."""
-    return python_argv("worker", f"{channel_fd},{upper_fd}")
+def worker_argv(*fds: int) -> list[str]:
+    """Give the command line of a worker. Its last argument is the numbers of its descriptors: the
+    channel; the socket over which trusted code hands back the directory that the writes of a
+    private view land in; and the one of its parent."""
+    return python_argv("worker", ",".join(map(str, fds)))
 
 
 def python_argv(module: str, argument: str) -> list[str]:
@@ -116,8 +117,11 @@ def _folder(path: str) -> str:
     return os.path.dirname(os.path.abspath(path))
 
 
-def start_fresh(environ: Mapping[str, str], *, argv: Argv | None = None) -> Child:
-    """Start a worker as a fresh interpreter; `argv` is for one that is started by another program.
+def start_fresh(
+    environ: Mapping[str, str], *, argv: Argv | None = None, ids: Mapping[str, Any] | None = None
+) -> Child:
+    """Start a worker as a fresh interpreter; `argv` and `ids` (arguments of Popen) are
+    for one that is started by another program.
 
     Blocks for about a millisecond.
     """
@@ -125,22 +129,27 @@ def start_fresh(environ: Mapping[str, str], *, argv: Argv | None = None) -> Chil
     upper, its_upper = socket.socketpair()
     out, its_out = os.pipe()
     err, its_err = os.pipe()
+    ourselves = os.pidfd_open(os.getpid()) if hasattr(os, "pidfd_open") else None
+    fds = [its_channel.fileno(), its_upper.fileno(), *([] if ourselves is None else [ourselves])]
     try:
         process = subprocess.Popen(
-            (argv or worker_argv)(its_channel.fileno(), its_upper.fileno()),
+            (argv or worker_argv)(*fds),
             stdin=subprocess.DEVNULL,
             stdout=its_out,
             stderr=its_err,
-            pass_fds=[its_channel.fileno(), its_upper.fileno()],
+            pass_fds=fds,
             env=environ,
             cwd="/",
             start_new_session=True,
+            **(ids or {}),
         )
     except BaseException:
         close_ends(channel, upper, out, err)
         raise
     finally:
         close_ends(its_channel, its_upper, its_out, its_err)
+        if ourselves is not None:
+            os.close(ourselves)
 
     async def reap() -> Exit:
         _, status, used = os.wait4(process.pid, 0)

@@ -29,10 +29,15 @@ SANDBOX_REFUSED = 125
 
 
 def main() -> NoReturn:
-    """Be a fresh worker: the descriptors of its two sockets are the last argument."""
+    """Be a fresh worker: its descriptors are the last argument (see `starting.worker_argv`)."""
     summary_fd = os.dup(1)
-    channel_fd, upper_fd = map(int, sys.argv[-1].split(","))
-    be_worker(channel_fd=channel_fd, upper_fd=upper_fd, summary_fd=summary_fd)
+    channel_fd, upper_fd, *parent = map(int, sys.argv[-1].split(","))
+    be_worker(
+        channel_fd=channel_fd,
+        upper_fd=upper_fd,
+        summary_fd=summary_fd,
+        parent_pidfd=parent[0] if parent else None,
+    )
 
 
 def be_worker(
