@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from forkrun.environment import command_environment
+from forkrun.environment import PASSED_ON, command_environment
 from forkrun.handcuffs import open_writable
 from forkrun.job import Job, workspace_path
 from forkrun.policy import Policy
@@ -50,6 +50,8 @@ def open_place(
     with contextlib.ExitStack() as stack:
         home, tmp = HOME, "/tmp"
         transaction = source = None
+        if job.root is not None:
+            environ = {**environ, "PATH": "", **dict.fromkeys(PASSED_ON, "")}  # its own toolchains
         readable = (*_toolchains(environ, workspace), *git_directories(workspace))
         if tier not in WITH_A_VIEW or job.workspace == "temp":
             private = stack.enter_context(
