@@ -32,10 +32,15 @@ class Names:
     """How the model may call our tools in one run."""
 
     def __init__(
-        self, translations: Mapping[str, Translation] | None, *, open_calls: Sequence[str] = ()
+        self,
+        translations: Mapping[str, Translation] | None,
+        *,
+        open_calls: Sequence[str] = (),
+        may_start: bool = False,
     ) -> None:
         self._translations = translations
         self._open_calls = frozenset(open_calls)
+        self._may_start = may_start
 
     @classmethod
     def ours(cls) -> Names:
@@ -44,24 +49,30 @@ class Names:
 
     @classmethod
     def of_parent(
-        cls, tools: Sequence[Mapping[str, Any]], *, open_calls: Sequence[str] = ()
+        cls,
+        tools: Sequence[Mapping[str, Any]],
+        *,
+        open_calls: Sequence[str] = (),
+        may_start: bool = False,
     ) -> Names:
         """The names of a parent's tool list (its `tools` parameter).
 
         `open_calls` names the tools whose calls were open when the parent forked; what of them is
-        not ours is taken for the tool that started the fork.
+        not ours is taken for the tool that started the fork. `may_start`: such a tool is `task`.
         """
         found = {}
         for tool in tools:
             name = str(tool.get("name"))
             if translation := _translation(name, kind=str(tool.get("type") or "")):
                 found[name] = translation
-        return cls(found, open_calls=open_calls)
+        return cls(found, open_calls=open_calls, may_start=may_start)
 
     def ours_for(self, call: ToolCall) -> ToolCall:
         """Give the call of ours that this call means. Raises NotOurs with words for the model."""
         if self._translations is None:
             return call
+        if self._may_start and call.name not in self._translations and self._starts(call.name):
+            return ToolCall(id=call.id, name="task", input=call.input)
         translation = self._translations.get(call.name)
         if translation is None:
             raise NotOurs(self._refusal(call.name))
@@ -69,8 +80,11 @@ class Names:
         kept = {key: value for key, value in fields.items() if value is not None}
         return ToolCall(id=call.id, name=name, input=msgspec.json.encode(kept))
 
+    def _starts(self, name: str) -> bool:
+        return starts_agents(name) or name in self._open_calls
+
     def _refusal(self, name: str) -> str:
-        if starts_agents(name) or name in self._open_calls:
+        if self._starts(name):
             return f"{name}: a subagent cannot start subagents: do the task yourself"
         available = ", ".join(self._translations or ()) or "none"
         return f"{name} is not available to this fork; available: {available}"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from forkrun.events import Emit
 from forkrun.gate import CanUseTool
+from forkrun.hooks import Hooks
 from forkrun.job import Job
 from forkrun.models.base import Model
 from forkrun.options import JobOptions
@@ -28,6 +29,8 @@ async def run(
     environ: Mapping[str, str] | None = None,
     on_event: Emit | None = None,
     can_use_tool: CanUseTool | None = None,
+    output_type: type | None = None,
+    hooks: Hooks | None = None,
     **options: Unpack[JobOptions],
 ) -> Result:
     """Run one subagent and return its result.
@@ -36,7 +39,9 @@ async def run(
     $FORKRUN_MODEL, or our default. `snapshot` is the request to fork, without which the subagent
     starts afresh. `environ` holds credentials and the search path, None for `os.environ`.
     `on_event` is called with each event on the event loop, `can_use_tool` before each tool call.
-    `options` are the fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, …
+    `output_type` is a msgspec Struct, a dataclass or a pydantic model: `structured_output` of the
+    result is then an instance of it, or None. `hooks` are asked before and after calls, and at both
+    ends. `options` are the fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, …
 
     Cancelling the awaiting task ends the child and everything that it started. Raises ForkrunError
     for what cannot be started; how a started run ended stands in `Result.stop_reason`.
@@ -45,9 +50,14 @@ async def run(
     >>> result.stop_reason
     'completed'
     """
-    async with Runner(model=model, environ=environ) as runner:
+    async with Runner(model=model, hooks=hooks, environ=environ) as runner:
         return await runner.run(
-            prompt, snapshot=snapshot, on_event=on_event, can_use_tool=can_use_tool, **options
+            prompt,
+            snapshot=snapshot,
+            on_event=on_event,
+            can_use_tool=can_use_tool,
+            output_type=output_type,
+            **options,
         )
 
 
@@ -60,6 +70,8 @@ async def spawn(
     environ: Mapping[str, str] | None = None,
     on_event: Emit | None = None,
     can_use_tool: CanUseTool | None = None,
+    output_type: type | None = None,
+    hooks: Hooks | None = None,
     **options: Unpack[JobOptions],
 ) -> AsyncIterator[Run]:
     """Start one subagent and give its `Run`; leaving the block ends the whole tree.
@@ -73,9 +85,14 @@ async def spawn(
     ('StartedEvent', 'ResultEvent', 'completed')
     """
     async with (
-        Runner(model=model, environ=environ) as runner,
+        Runner(model=model, hooks=hooks, environ=environ) as runner,
         runner.spawn(
-            prompt, snapshot=snapshot, on_event=on_event, can_use_tool=can_use_tool, **options
+            prompt,
+            snapshot=snapshot,
+            on_event=on_event,
+            can_use_tool=can_use_tool,
+            output_type=output_type,
+            **options,
         ) as started,
     ):
         yield started
@@ -89,6 +106,8 @@ def run_sync(
     environ: Mapping[str, str] | None = None,
     on_event: Emit | None = None,
     can_use_tool: CanUseTool | None = None,
+    output_type: type | None = None,
+    hooks: Hooks | None = None,
     **options: Unpack[JobOptions],
 ) -> Result:
     """Run one subagent and wait for it; the same as `run`, for code without an event loop.
@@ -109,6 +128,8 @@ def run_sync(
             environ=environ,
             on_event=on_event,
             can_use_tool=can_use_tool,
+            output_type=output_type,
+            hooks=hooks,
             **options,
         )
 

@@ -20,7 +20,6 @@ import msgspec
 from forkrun import prompts
 from forkrun.aliases import NotOurs
 from forkrun.conversation import text_block
-from forkrun.costs import total_cost_usd
 from forkrun.errors import ChannelError, ContextExceeded, ModelError, ModelUnavailable
 from forkrun.events import (
     ConfirmedEvent,
@@ -29,10 +28,12 @@ from forkrun.events import (
     TextEvent,
 )
 from forkrun.gate import Gate
-from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, spending_hit, turns_hit
+from forkrun.hooks import Denied, RunHooks
+from forkrun.ledger import STOP_REASONS, Ending, Ledger, describe, turns_hit
 from forkrun.limits import Limits
 from forkrun.models.base import Model, Reply, Request
 from forkrun.models.retry import Retry, RetryPolicy, reply_with_retries
+from forkrun.nesting import TASK, Nest
 from forkrun.opening import Opening
 from forkrun.protocol import (
     Alive,
@@ -49,8 +50,11 @@ from forkrun.protocol import (
 )
 from forkrun.record import Record
 from forkrun.replies import Reading, read_reply, result_block
-from forkrun.result import Denial, Failure, LimitHit
+from forkrun.result import Denial, Failure, LimitHit, StopReason
+from forkrun.structured.roads import NOT_ALONE
+from forkrun.structured.shape import NotShaped
 from forkrun.supervisor import Worker
+from forkrun.tracing import Spans
 
 Calls = tuple[ToolCall, ...]
 
@@ -67,6 +71,9 @@ class Broker:
         limits: Limits,
         deadline: float,
         record: Record,
+        nest: Nest,
+        hooks: RunHooks,
+        spans: Spans,
     ) -> None:
         """`deadline` is an instant of `time.monotonic`."""
         self.ledger = Ledger(call_ids=set(opening.call_ids))
@@ -76,9 +83,15 @@ class Broker:
         self._names = opening.names
         self._max_tokens = opening.max_tokens
         self._gate = gate
+        self._answering = opening.answering
         self._limits = limits
         self._deadline = deadline
         self._record = record
+        self._nest = nest
+        self._hooks = hooks
+        self._spans = spans
+        nest.tree.enter(model.name, self.ledger)
+        self._tasks: list[ToolCall] = []  # admitted, to be run before the next request
         self._last_sign = time.monotonic()
         self._pending: dict[str, bytes] = {}  # result blocks of the newest reply's calls, in order
         self._words: list[bytes] = []  # text blocks that follow them
@@ -86,18 +99,33 @@ class Broker:
     async def serve(self, worker: Worker) -> Ending:
         """Answer the child until the run has an end, which it is then told."""
         await self._expect(worker, Ask)
-        while not isinstance(step := await self._next_step(worker), Ending):
-            await self._run_calls(worker, step)
+        while not isinstance(step := await self._next_step(worker), Ending) or (
+            await self._is_sent_on(step)
+        ):
+            if not isinstance(step, Ending):
+                await self._run_calls(worker, step)
         step = step.fitted()
         self._record.event(ConfirmedEvent, summary=step.summary)
         await worker.send(Finish(summary=step.summary))
         await self._expect(worker, Done)
         return step
 
+    async def _is_sent_on(self, ending: Ending) -> bool:
+        """Whether a hook says that a completed run must go on after all; tell the model why."""
+        if ending.stop_reason != "completed" or ending.recovered:
+            return False
+        reason = await self._hooks.before_end(ending.summary)
+        self._signed()
+        if reason is not None:
+            self._words.append(text_block(prompts.SENT_ON.format(reason=reason)))
+        return reason is not None
+
     async def until_idle(self) -> None:
         """Return when nothing has been heard of model and tools for as long as is allowed."""
         while (left := self._last_sign + self._limits.idle_timeout_s - time.monotonic()) > 0:
             await asyncio.sleep(left)
+            if self._nest.running:  # a nested run has an idle timeout of its own
+                self._signed()
 
     @property
     def idle_s(self) -> float:
@@ -110,6 +138,7 @@ class Broker:
         """Ask the model until there are calls to run, or an end."""
         while True:
             try:
+                await self._run_tasks(worker)
                 if hit := turns_hit(self.ledger, self._limits) or await self._spending_hit():
                     return await self._last_words_at(hit, worker)
                 reply, reading = await self._ask_model(worker, recovery=False)
@@ -142,20 +171,59 @@ class Broker:
         if reading.calls:
             self._refuse(reading.calls, prompts.CALL_WITHOUT_STOP.format(stop_reason=stop_reason))
             return None
-        if reading.text.strip():
-            turn = self.ledger.turns
-            return Ending(stop_reason="completed", summary=reading.text, summary_turn=turn)
-        return await self._last_words(worker, after_bound=None)
+        if not reading.text.strip():
+            return await self._last_words(worker, after_bound=None)
+        step = self._judged(reading.text)
+        if isinstance(step, Ending):
+            return step
+        self._words.append(text_block(step))
+        return None
 
-    async def _admit(self, reading: Reading) -> Calls | None:
+    def _judged(self, text: str) -> Ending | str:
+        """End with this text where it is an answer, else say what is wrong, in words."""
+        turn = self.ledger.turns
+        if self._answering is None:
+            return Ending(stop_reason="completed", summary=text, summary_turn=turn)
+        try:
+            json, value = self._answering.shape.read(text)
+        except NotShaped as fault:
+            self.ledger.corrections += 1
+            if self.ledger.corrections <= self._limits.corrections:
+                return self._answering.correction(fault)
+            return _schema_failed(text, fault, turn=turn)
+        return Ending(
+            stop_reason="completed", summary=json, summary_turn=turn, structured_output=value
+        )
+
+    def _answer_in(self, reading: Reading) -> Ending | None:
+        """Take the call that is the final answer; None where it is not there or does not stand."""
+        final = [call for call in reading.calls if self._answering and self._answering.takes(call)]
+        if self._answering is None or not final or len(reading.calls) > 1:
+            return None
+        call = final[0]
+        step = self._judged(self._answering.text_of(call))
+        if isinstance(step, Ending):
+            taken = ToolResult(id=call.id, text="taken")
+            self._pending[call.id] = result_block(taken)  # where a hook sends the run on
+            return step
+        self._answer(call, step)
+        return None
+
+    async def _admit(self, reading: Reading) -> Ending | Calls | None:
         """Choose the calls that may run; the others get their results here and now."""
         if hit := await self._spending_hit():
             self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
             return None
+        if ending := self._answer_in(reading):
+            return ending
         admitted: list[ToolCall] = []
         for call in reading.calls:
+            if call.id in self._pending:
+                continue
             self._pending[call.id] = b""  # results stand in the order of the calls
-            if fault := reading.faults.get(call.id):
+            if self._answering and self._answering.takes(call):
+                self._answer(call, NOT_ALONE)
+            elif fault := reading.faults.get(call.id):
                 self._answer(call, f"{call.name}: {fault}")
             else:
                 await self._admit_one(call, admitted)
@@ -164,15 +232,42 @@ class Broker:
     async def _admit_one(self, call: ToolCall, admitted: list[ToolCall]) -> None:
         ours = call
         try:
-            ours = self._names.ours_for(call)
+            ours = await self._hooks.before_call(self._names.ours_for(call))
             reason = await self._gate.refusal(ours)
-        except NotOurs as refusal:
+        except (NotOurs, Denied) as refusal:
             reason = str(refusal)
+        self._signed()
+        if reason is None and ours.name == TASK:
+            reason = self._nest.admit()
+            if reason is None:
+                return self._tasks.append(ours)
         if reason is None:
-            admitted.append(ours)
-        else:
-            self._answer(call, reason)
-            self._deny(ours, reason)
+            return admitted.append(ours)
+        self._answer(call, reason)
+        return self._deny(ours, reason)
+
+    async def _run_tasks(self, worker: Worker) -> None:
+        """Run the subagents that were asked for, all at once, as long as the child lives."""
+        calls, self._tasks = self._tasks, []
+        if not calls:
+            return
+        tasks = [asyncio.ensure_future(self._run_task(call)) for call in calls]
+        together = asyncio.gather(*tasks)
+        try:
+            await worker.alive_while(together)
+            together.result()
+        finally:
+            together.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _run_task(self, call: ToolCall) -> None:
+        turn, began = self.ledger.turns, time.monotonic()
+        self._record.call(call, turn=turn)
+        self._spans.tool_begins(call)
+        with self._spans.around(call):
+            result = await self._nest.run(call)
+        self._signed()
+        await self._take(call, Ran(result=result, duration_s=time.monotonic() - began))
 
     def _after_cut(self, reading: Reading) -> Ending | None:
         max_tokens = self._max_tokens
@@ -234,6 +329,8 @@ class Broker:
             reply, reading = await self._ask_model(worker, recovery=True)
         except ModelError:
             reply, reading = None, None
+        if self._answering and reading:
+            return self._last_answer(reading, why, stop_reason=stop_reason, limit=after_bound)
         if reply and reading and reading.text.strip() and reply.stop_reason in _FINAL:
             return Ending(
                 stop_reason=stop_reason,
@@ -246,6 +343,29 @@ class Broker:
             stop_reason = "no_summary"
         return self.ledger.stand_in(stop_reason, why, limit=after_bound)
 
+    def _last_answer(
+        self, reading: Reading, why: str, *, stop_reason: StopReason, limit: LimitHit | None
+    ) -> Ending:
+        """End with what was said last: an answer of the form asked for, or else as it is."""
+        assert self._answering is not None
+        final = [call for call in reading.calls if self._answering.takes(call)]
+        text = self._answering.text_of(final[0]) if final else reading.text
+        turn = self.ledger.turns + 1
+        try:
+            json, value = self._answering.shape.read(text)
+        except NotShaped as fault:
+            if limit is None:
+                return _schema_failed(text, fault, turn=turn)
+            return self.ledger.stand_in(stop_reason, why, limit=limit)
+        return Ending(
+            stop_reason=stop_reason,
+            summary=json,
+            summary_turn=turn,
+            recovered=True,
+            limit=limit,
+            structured_output=value,
+        )
+
     # -- the model --------------------------------------------------------------------------------
 
     async def _ask_model(self, worker: Worker, *, recovery: bool) -> tuple[Reply, Reading]:
@@ -255,12 +375,14 @@ class Broker:
         self._pending, self._words = {}, []
         turn = self.ledger.turns + 1
         first = self._conversation.request(self.ledger.model_calls)
-        asking = asyncio.ensure_future(self._reply_to(first, turn=turn))
-        try:
-            await worker.alive_while(asking)
-            reply = asking.result()
-        finally:
-            asking.cancel()
+        with self._spans.chat(max_tokens=self._max_tokens) as got:
+            asking = asyncio.ensure_future(self._reply_to(first, turn=turn))
+            try:
+                await worker.alive_while(asking)
+                reply = asking.result()
+            finally:
+                asking.cancel()
+            got.append(reply)
         return reply, self._enter(reply, turn=turn, recovery=recovery)
 
     async def _reply_to(self, first: Request, *, turn: int) -> Reply:
@@ -311,10 +433,7 @@ class Broker:
         )
 
     async def _spending_hit(self) -> LimitHit | None:
-        cost_usd = None
-        if self._limits.max_budget_usd is not None:
-            cost_usd = await total_cost_usd(self._model.name, self.ledger.replies)
-        return spending_hit(self.ledger, self._limits, cost_usd=cost_usd)
+        return await self._nest.tree.spending_hit()
 
     # -- the child's calls -------------------------------------------------------------------------
 
@@ -327,21 +446,25 @@ class Broker:
             self._record.call(call, turn=turn)
         while not isinstance(message := await self._hear(worker), Ask):
             match message:
-                case Started(id=call_id) | Alive(id=call_id) if call_id in running:
+                case Started(id=call_id) if call_id in running:
+                    self._spans.tool_begins(running[call_id])
+                case Alive(id=call_id) if call_id in running:
                     pass
                 case Ran() if message.result.id in running:
-                    self._take(running.pop(message.result.id), message)
+                    await self._take(running.pop(message.result.id), message)
                 case _:
                     raise ChannelError(f"a message out of turn: {type(message).__name__}")
         if running:
             raise ChannelError(f"{len(running)} calls were left without a result")
 
-    def _take(self, call: ToolCall, ran: Ran) -> None:
+    async def _take(self, call: ToolCall, ran: Ran) -> None:
         self.ledger.tool_calls += 1
         if ran.result.denied:
             self._deny(call, ran.result.text)
         self._pending[call.id] = result_block(ran.result)
         self._record.ran(call, ran, turn=self.ledger.turns)
+        self._spans.tool_ends(ran.result)
+        self._words += map(text_block, await self._hooks.after_call(call, ran.result))
 
     def _deny(self, call: ToolCall, reason: str) -> None:
         self.ledger.denials.append(
@@ -379,6 +502,16 @@ _FINAL = ("end_turn", "stop_sequence", "max_tokens")
 class _StopDetails(msgspec.Struct):
     category: str | None = None
     explanation: str | None = None
+
+
+def _schema_failed(text: str, fault: NotShaped, *, turn: int) -> Ending:
+    message = f"no answer matched the JSON schema; the last one:\n{fault}"
+    return Ending(
+        stop_reason="schema_failed",
+        summary=text,
+        summary_turn=turn,
+        error=Failure(type="schema_failed", message=message),
+    )
 
 
 def _failure(error: ModelError) -> Failure:

@@ -48,12 +48,15 @@ class Conversation:
         prompt: str,
         system: str | None = None,
         tools: Sequence[Mapping[str, Any]] = (),
+        further: Mapping[str, Any] | None = None,
     ) -> Conversation:
         """Start with nothing but instructions, tools and a prompt.
 
-        The last block of what never changes (system, else tools) carries a cache mark.
+        The last block of what never changes (system, else tools) carries a cache mark. `further`
+        are more parameters of every request.
         """
         params = {"model": msgspec.json.encode(model), "max_tokens": b"%d" % max_tokens}
+        params |= {name: msgspec.json.encode(value) for name, value in (further or {}).items()}
         if tools:
             params["tools"] = msgspec.json.encode(tools)
         if system and not system.isspace():

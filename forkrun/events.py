@@ -162,6 +162,17 @@ class SettledEvent(Event, tag="settled"):
     diffstat: str
 
 
+class HookEvent(Event, tag="hook"):
+    """A hook was asked: it "passed", it "blocked", or it "failed"; `message` says why."""
+
+    event: str
+    hook: str
+    tool_use_id: str | None
+    outcome: str
+    message: str | None
+    duration_s: float
+
+
 class ConfirmedEvent(Event, tag="confirmed"):
     """The turn that ends the run is confirmed: this is its summary. For front ends in the same
     process; not part of `stream-json`.

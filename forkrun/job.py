@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -30,9 +30,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `system` and `tools` change what is forked.
 
     `model`: a Claude model id, "script:FILE" or "offline". `system` replaces our system prompt,
-    `append_system_prompt` follows it. `tools`: names, None for all of ours. `allow` and `deny`:
-    permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of which
-    must allow too.
+    `append_system_prompt` follows it. `json_schema`: what the final answer must match, as plain
+    data; its value then stands in the result. `tools`: names, None for all of ours. `allow` and
+    `deny`: permission rules such as `bash(git log:*)`; `parents`: the rules of the parents, each of
+    which must allow too.
 
     `cwd`: the workspace, None for the current directory. `workspace`: "commit" (work in a private
     view, whose changes are committed when the run completes), "discard" (the same, and they are
@@ -58,6 +59,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     label: str | None = None
     system: str | None = None
     append_system_prompt: str | None = None
+    json_schema: dict[str, Any] | None = None
     tools: tuple[str, ...] | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
@@ -106,7 +108,7 @@ def check(job: Job) -> None:
             raise UsageError(f"{field} must be more than zero: {value}")
 
 
-_MAY_BE_ZERO = ("retries", "grace_s")
+_MAY_BE_ZERO = ("retries", "grace_s", "corrections", "max_depth")
 
 
 def workspace_path(job: Job, environ: Mapping[str, str]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from forkrun.limits import MAX_SUMMARY_BYTES, Limits
@@ -17,7 +19,8 @@ STOP_REASONS: dict[str, StopReason] = {
 
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a run ends, and with which summary; `whole_summary` where that had to be cut."""
+    """Why a run ends, and with which summary; `whole_summary` where that had to be cut.
+    `structured_output` is its value where an answer of a shape was asked for."""
 
     stop_reason: StopReason
     summary: str = ""
@@ -26,6 +29,7 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     limit: LimitHit | None = None
     error: Failure | None = None
     whole_summary: str | None = None
+    structured_output: Any = None
 
     def fitted(self) -> Ending:
         """Make the summary fit for a terminal and for its bound."""
@@ -49,6 +53,7 @@ class Ledger(msgspec.Struct, kw_only=True):
     tool_calls: int = 0
     model_calls: int = 0
     cut_replies: int = 0
+    corrections: int = 0
     replies: list[Usage] = msgspec.field(default_factory=list)
     denials: list[Denial] = msgspec.field(default_factory=list)
     call_ids: set[str] = msgspec.field(default_factory=set)

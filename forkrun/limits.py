@@ -21,6 +21,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     `timeout_s`: wall clock of the run. `idle_timeout_s`: no byte from the model and no sign of
     life of a tool. `tool_timeout_s`: wall clock of a command that asks for no other.
     `memory_bytes`, `processes`, `disk_bytes`, `tmp_bytes`: of the whole sandbox together.
+    `max_depth`: how deep runs may be nested; 0 means that none may be started. `max_runs`: runs of
+    the whole tree, this one included; tokens, money and time are shared by all of them.
+    `corrections`: further answers where one does not match the JSON schema that was asked for.
     `retries`: further attempts of a model call that failed and may succeed later.
     `grace_s`: between the request to end and the kill.
 
@@ -41,5 +44,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     processes: int | None = 512
     disk_bytes: int | None = 4 * GIB
     tmp_bytes: int | None = 512 * MIB
+    max_depth: int = 0
+    max_runs: int = 32
     retries: int = 5
+    corrections: int = 3
     grace_s: float = 1.0

@@ -17,12 +17,15 @@ from forkrun.catalog import INPUTS, definitions
 from forkrun.conversation import Conversation
 from forkrun.errors import UsageError
 from forkrun.job import Job
+from forkrun.nesting import task_definition
 from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
 
 if TYPE_CHECKING:
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.snapshot.siblings import Siblings
+    from forkrun.structured.roads import Answering
+    from forkrun.structured.shape import Shape
 
 DEFAULT_MAX_TOKENS = 8_000
 UNCACHED_MODELS = ("offline", "script:")
@@ -33,7 +36,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
 
     `max_tokens`: output tokens of one reply. `tools`: the names that our tools run under, for the
     child. `names`: how the model may call them. `call_ids`: those of the parent's calls.
-    `siblings`: the forks of the same snapshot, of which one goes first.
+    `siblings`: the forks of the same snapshot, of which one goes first. `answering`: the form that
+    the answer must have, and how it is asked for.
     """
 
     conversation: Conversation
@@ -44,24 +48,49 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     cache: Cache = Cache()
     repair: RepairRecord | None = None
     siblings: Siblings | None = None
+    answering: Answering | None = None
 
 
 async def open_conversation(
-    job: Job, *, model: str, workspace: str, policy: Policy, snapshot: Snapshot | None
+    job: Job,
+    *,
+    model: str,
+    workspace: str,
+    policy: Policy,
+    snapshot: Snapshot | None,
+    shape: Shape | None = None,
+    offers_task: bool = False,
 ) -> Opening:
     """Begin the conversation of a job. Raises InputError for a snapshot that cannot be repaired.
 
-    To repair a large snapshot takes about a second, once: that is done in a thread.
+    `offers_task`: the model may start runs by the tool `task`. To repair a large snapshot takes
+    about a second, once: that is done in a thread.
     """
+    answer = None
+    if shape is not None:
+        from forkrun.structured.roads import answering
+
+        answer = answering(shape, model=model, is_fork=snapshot is not None)
     if snapshot is None:
-        return _fresh(job, model=model, workspace=workspace)
+        return _fresh(job, model=model, workspace=workspace, answer=answer, offers_task=offers_task)
     from forkrun.snapshot.siblings import siblings_of
 
     opening = await asyncio.to_thread(
-        _forked, job, snapshot, model=model, workspace=workspace, policy=policy
+        _forked,
+        job,
+        snapshot,
+        model=model,
+        workspace=workspace,
+        policy=policy,
+        answer=answer,
+        offers_task=offers_task,
     )
     siblings = siblings_of(snapshot, dangling=job.dangling)
     return msgspec.structs.replace(opening, siblings=siblings)
+
+
+def _joined(*parts: str | None) -> str | None:
+    return "\n\n".join(filter(None, parts)) or None
 
 
 def check_fork(job: Job) -> None:
@@ -79,24 +108,46 @@ def check_fork(job: Job) -> None:
             )
 
 
-def _fresh(job: Job, *, model: str, workspace: str) -> Opening:
+def _fresh(
+    job: Job, *, model: str, workspace: str, answer: Answering | None, offers_task: bool
+) -> Opening:
     tools = tuple(INPUTS) if job.tools is None else job.tools
     max_tokens = job.limits.max_tokens or DEFAULT_MAX_TOKENS
     conversation = Conversation.fresh(
         model=model,
         max_tokens=max_tokens,
         system=prompts.system_prompt(
-            workspace, replaced_by=job.system, appended=job.append_system_prompt
+            workspace,
+            replaced_by=job.system,
+            appended=_joined(job.append_system_prompt, answer.asked if answer else None),
         ),
-        tools=definitions(tools),
+        tools=[
+            *definitions(tools),
+            *([task_definition()] if offers_task else ()),
+            *(answer.tools if answer else ()),
+        ],
+        further=answer.params if answer else None,
         prompt=job.prompt,
     )
     return Opening(
-        conversation=conversation, max_tokens=max_tokens, tools=tools, names=Names.ours()
+        conversation=conversation,
+        max_tokens=max_tokens,
+        tools=tools,
+        names=Names.ours(),
+        answering=answer,
     )
 
 
-def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy: Policy) -> Opening:
+def _forked(
+    job: Job,
+    snapshot: Snapshot,
+    *,
+    model: str,
+    workspace: str,
+    policy: Policy,
+    answer: Answering | None,
+    offers_task: bool,
+) -> Opening:
     from forkrun.snapshot.fork import fork
 
     start = fork(
@@ -106,6 +157,7 @@ def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy:
         persona=job.append_system_prompt,
         restrictions=restrictions_in_words(policy),
         workspace=workspace,
+        answer=answer.asked if answer else None,
     )
     max_tokens = job.limits.max_tokens or snapshot.param("max_tokens") or DEFAULT_MAX_TOKENS
     params = start.params | {"max_tokens": msgspec.Raw(msgspec.json.encode(max_tokens))}
@@ -119,8 +171,10 @@ def _forked(job: Job, snapshot: Snapshot, *, model: str, workspace: str, policy:
         names=Names.of_parent(
             msgspec.json.decode(params.get("tools", b"[]")),
             open_calls=_names_of_calls(repair.tool_use_ids, snapshot),
+            may_start=offers_task,
         ),
         call_ids=start.call_ids,
+        answering=answer,
         cache=Cache(verdict="unknown", prefix_sha256=start.prefix_sha256),
         repair=RepairRecord(
             strategy=repair.strategy, tool_use_ids=repair.tool_use_ids, notes=repair.notes

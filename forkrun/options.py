@@ -23,6 +23,7 @@ class JobOptions(TypedDict, total=False):
     label: str | None
     system: str | None
     append_system_prompt: str | None
+    json_schema: Mapping[str, Any] | None
     tools: Sequence[str] | None
     allow: Sequence[str]
     deny: Sequence[str]

@@ -27,6 +27,7 @@ CALL_AT_BOUND = "Not run: the run has reached its bound ({bound})."
 CALL_WITHOUT_STOP = (
     "Not run: the reply ended with stop_reason {stop_reason}, not tool_use. Make the call again."
 )
+SENT_ON = "You are not done yet. A check of the caller says:\n{reason}\nGo on, and end again."
 NO_OUTPUT = "(no output)"
 
 

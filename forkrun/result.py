@@ -128,12 +128,36 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
 
 
+class Subrun(msgspec.Struct, frozen=True, kw_only=True):
+    """The account of a run that this run, or one below it, has started by the tool `task`.
+
+    `tool_use_id`: the call that asked for it. `usage` and `cost_usd`: of it and of all runs below
+    it; `own_usage`: of it alone. `denials`: how many of its calls were forbidden.
+    """
+
+    run_id: str
+    tool_use_id: str
+    label: str | None = None
+    depth: int
+    stop_reason: StopReason
+    turns: int = 0
+    tool_calls: int = 0
+    denials: int = 0
+    usage: Usage = Usage()
+    own_usage: Usage = Usage()
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+    error: Failure | None = None
+    subruns: tuple[Subrun, ...] = ()
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """The one result of a run. Durations are in seconds, `cost_usd` is None when no price is known.
 
     `summary` is the text of the reply that ended the run (turn `summary_turn`, counted from 1); it
     is `recovered` when the model had to be asked for it or when an earlier text stands in for it.
-    `summary_file` holds the whole text where it was too long for the summary.
+    `summary_file` holds the whole text where it was too long for the summary. `usage` and
+    `cost_usd` are those of the whole tree: of this run (`own_usage`) and of its `subruns`.
 
     `changes` are those that the rules allow, `withheld` the others; `ignored_changes` counts what
     git ignores; `patch` is the file that holds the changes, where one was asked for or kept.
@@ -165,6 +189,8 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     structured_output: Any = None
     model: str
     usage: Usage = Usage()
+    own_usage: Usage = Usage()
+    subruns: tuple[Subrun, ...] = ()
     cost_usd: float | None = None
     cache: Cache = Cache()
     repair: RepairRecord | None = None

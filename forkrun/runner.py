@@ -13,6 +13,7 @@ from forkrun.confinement import Confinement
 from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
 from forkrun.gate import CanUseTool
+from forkrun.hooks import Hooks
 from forkrun.job import Job, check, workspace_path
 from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
@@ -22,10 +23,12 @@ from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
 from forkrun.starting import Early
+from forkrun.tracing import host_tracer
 from forkrun.transaction import tidy
 
 if TYPE_CHECKING:
     from forkrun.snapshot.freeze import Snapshot
+    from forkrun.structured.shape import Shape
     from forkrun.workspace.commit import Recovery
 
 DEFAULT_MODEL = "claude-sonnet-5-5"
@@ -37,8 +40,10 @@ class Runner:
     An async context manager: leaving the block ends the runs that still go on. `model` is a name
     ("offline", "script:FILE", a Claude model id) or a `Model`, which its owner closes; a job may
     name another. `client` is a client of the `anthropic` package (sync or async, also of Bedrock,
-    Vertex or Foundry), which then sends what goes to a Claude model. `environ` is where credentials
-    and the search path are read from, None for `os.environ`; it never reaches a child.
+    Vertex or Foundry), which then sends what goes to a Claude model. `hooks` are asked in every
+    run. `tracer_provider` is one of OpenTelemetry; without it, that of a host that has imported
+    OpenTelemetry. `environ` is where credentials and the search path are read from, None for
+    `os.environ`; it never reaches a child.
 
     >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
     ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
@@ -51,6 +56,8 @@ class Runner:
         *,
         model: str | Model | None = None,
         client: object | None = None,
+        hooks: Hooks | None = None,
+        tracer_provider: object | None = None,
         environ: Mapping[str, str] | None = None,
         start: Start = "warm",
         early: Early | None = None,
@@ -61,6 +68,8 @@ class Runner:
         )
         self._model = model
         self._client = client
+        self._hooks = hooks
+        self._tracer_provider = tracer_provider
         self._models: dict[str, Model] = {}
         self._confinement = Confinement()
         self._tidied: set[str] = set()
@@ -68,7 +77,12 @@ class Runner:
 
     def twin(self) -> Runner:
         """Give another runner of the same settings, not yet entered: for another event loop."""
-        return Runner(model=self._model, environ=self._environ)
+        return Runner(
+            model=self._model,
+            hooks=self._hooks,
+            tracer_provider=self._tracer_provider,
+            environ=self._environ,
+        )
 
     async def __aenter__(self) -> Runner:
         self._launcher.warm_up()
@@ -96,6 +110,7 @@ class Runner:
         snapshot: Snapshot | None = None,
         on_event: Emit | None = None,
         can_use_tool: CanUseTool | None = None,
+        output_type: type | None = None,
         **options: Unpack[JobOptions],
     ) -> Result:
         """Run one job to its end. Cancelling the awaiting task ends the whole tree.
@@ -111,6 +126,7 @@ class Runner:
             snapshot=snapshot,
             on_event=on_event,
             can_use_tool=can_use_tool,
+            output_type=output_type,
             **options,
         )
         return await run.result()
@@ -123,6 +139,7 @@ class Runner:
         snapshot: Snapshot | None = None,
         on_event: Emit | None = None,
         can_use_tool: CanUseTool | None = None,
+        output_type: type | None = None,
         **options: Unpack[JobOptions],
     ) -> Run:
         """Give the run of a job, checked but not yet started: `async with runner.spawn(…) as run`.
@@ -130,9 +147,13 @@ class Runner:
         `options` are the fields of `Job`, which may be given whole instead of a prompt. `snapshot`
         is the request to fork; it may stand in the job as JSON instead. `on_event` is called with
         each event, on the event loop; `can_use_tool` is asked before each call, beside the rules.
+        `output_type` is a msgspec Struct, a dataclass or a pydantic model: `structured_output` of
+        the result is then an instance of it, or None.
         """
         job = job_from(prompt, {**options, **({"model": model} if model else {})})
         check(job)
+        if self._hooks is not None:
+            self._hooks.check_outside(workspace_path(job, self._environ))
         if snapshot is None and job.snapshot is not None:
             from forkrun.snapshot.freeze import Snapshot
 
@@ -149,6 +170,9 @@ class Runner:
             environ=self._environ,
             emit=on_event or _nobody,
             can_use_tool=can_use_tool,
+            shape=_shape_of(job, output_type),
+            hooks=self._hooks,
+            tracer=host_tracer(self._tracer_provider),
         )
         self._runs.add(run)
         return run
@@ -171,6 +195,14 @@ class Runner:
         if wanted not in self._models:
             self._models[wanted] = open_model(wanted, environ=self._environ, client=self._client)
         return self._models[wanted]
+
+
+def _shape_of(job: Job, output_type: type | None) -> Shape | None:
+    if job.json_schema is None and output_type is None:
+        return None
+    from forkrun.structured.shape import shape_of
+
+    return shape_of(job, output_type=output_type)
 
 
 def _nobody(event: Event) -> None:

@@ -12,6 +12,7 @@ import asyncio
 import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -32,24 +33,37 @@ from forkrun.events import (
     StartedEvent,
 )
 from forkrun.gate import CanUseTool, Gate
+from forkrun.hooks import Hooks, RunHooks
 from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
 from forkrun.models.base import Model
+from forkrun.nesting import (
+    Nest,
+    Started,
+    TaskInput,
+    Tree,
+    account,
+    nested_job,
+    summed,
+    summed_cost,
+)
 from forkrun.opening import Opening, open_conversation
 from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Fault, Ready, Start, ToolLimits
 from forkrun.record import Record
-from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, SandboxRecord
+from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, SandboxRecord, Subrun
 from forkrun.state import keep_summary
 from forkrun.stream import EventStream
 from forkrun.supervisor import Starter, Worker
+from forkrun.tracing import Spans
 from forkrun.transaction import Settled
 from forkrun.transcript import Transcript
 from forkrun_sandbox.spec import Report
 
 if TYPE_CHECKING:
     from forkrun.snapshot.freeze import Snapshot
+    from forkrun.structured.shape import Shape
     from forkrun.workspace.commit import Recovery
 
 
@@ -79,17 +93,35 @@ class Run:
         recovered: Sequence[Recovery] = (),
         snapshot: Snapshot | None = None,
         can_use_tool: CanUseTool | None = None,
+        shape: Shape | None = None,
+        hooks: Hooks | None = None,
+        tracer: Any = None,
+        tree: Tree | None = None,
+        depth: int = 0,
     ) -> None:
-        """Raises InputError for rules that cannot be meant."""
+        """`tree` is what a nested run shares with its parent, and `depth` how deep it is nested.
+
+        Raises InputError for rules that cannot be meant.
+        """
         self.run_id = f"run_{os.urandom(8).hex()}"
         self._job = job
         self._limits = job.limits
         self._snapshot = snapshot
+        self._shape = shape
         self._model = model
         self._environ = environ
         self._confinement = confinement
         self._start = start
         self._recovered = recovered
+        self._nest = Nest(tree or Tree(job.limits), depth=depth, start=self._start_task)
+        self._can_use_tool = can_use_tool
+        self._hooks = hooks
+        self._tracer = tracer
+        self._spans = Spans(
+            tracer, run_id=self.run_id, label=job.label, model=model.name, environ=environ
+        )
+        self._ledger = Ledger()
+        self._ended: Result | None = None
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
         self._watcher = emit
@@ -106,7 +138,11 @@ class Run:
     def notices(self) -> tuple[str, ...]:
         """What a person should know before the run: about the model, about rules that are wide."""
         notice = getattr(self._model, "notice", None)
-        return (*([notice] if notice else []), *self._policy.warnings)
+        unknown = self._hooks.unknown if self._hooks else ()
+        hooks = (
+            [f"there are no hooks of these events here: {', '.join(unknown)}"] if unknown else []
+        )
+        return (*([notice] if notice else []), *self._policy.warnings, *hooks)
 
     @property
     def pid(self) -> int | None:
@@ -195,7 +231,8 @@ class Run:
 
     async def _to_end(self) -> Result:
         try:
-            return await self._opened()
+            with self._spans.run():
+                return await self._opened()
         finally:
             if self._stream is not None:
                 self._stream.close()
@@ -212,8 +249,17 @@ class Run:
                 record.event(RecoveredEvent, outcome=each.outcome, paths=each.paths)
             result = await self._confined(record)
             record.line("end", result=result)
+        self._ended = result
+        self._spans.ended(result)
         self._emit(ResultEvent(run_id=self.run_id, t=result.duration_s, result=result))
-        return result
+        return self._typed(result)
+
+    def _typed(self, result: Result) -> Result:
+        """Give what the caller gets: with an instance of the type that was asked for."""
+        if self._shape is None or result.structured_output is None:
+            return result
+        value = self._shape.converted(result.structured_output)
+        return msgspec.structs.replace(result, structured_output=value)
 
     async def _confined(self, record: Record) -> Result:
         """Run in the best tier that is allowed and can be had here."""
@@ -240,13 +286,24 @@ class Run:
             return await self._run_in(place, plan, record)
 
     async def _run_in(self, place: Place, plan: Plan, record: Record) -> Result:
-        deadline = time.monotonic() + self._limits.timeout_s
+        deadline = self._nest.deadline(self._limits.timeout_s)
+        hooks = RunHooks(
+            self._hooks,
+            run_id=self.run_id,
+            label=self._job.label,
+            workspace=place.workspace,
+            environ=self._environ,
+            transcript=self._job.transcript,
+            record=record,
+        )
         opening = await open_conversation(
-            self._job,
+            await self._started_by(hooks),
             model=self._model.name,
             workspace=place.workspace,
             policy=self._policy,
             snapshot=self._snapshot,
+            shape=self._shape,
+            offers_task=self._nest.offers_task,
         )
         self._limits = msgspec.structs.replace(self._limits, max_tokens=opening.max_tokens)
         self._opening = opening
@@ -257,7 +314,11 @@ class Run:
             limits=self._limits,
             deadline=deadline,
             record=record,
+            nest=self._nest,
+            hooks=hooks,
+            spans=self._spans,
         )
+        self._ledger = broker.ledger
         worker = Worker(spec=place.spec, start=self._start, grace_s=self._limits.grace_s)
         async with worker:
             self._worker = worker
@@ -265,8 +326,60 @@ class Run:
             ending = await self._watched(
                 self._serve(worker, broker, place, plan, record), worker, broker, deadline=deadline
             )
+        if ending.stop_reason != "completed" or ending.recovered:
+            await hooks.after_end(ending.stop_reason, ending.summary)
         settled = await self._settle(ending, place, record)
         return await self._assemble(ending, broker, record, settled=settled, worker=worker)
+
+    async def _started_by(self, hooks: RunHooks) -> Job:
+        """Give the job with what hooks add to its prompt; a cancel does not wait for them."""
+        adding = asyncio.ensure_future(hooks.before_start(self._job.prompt))
+        cancel = asyncio.ensure_future(self._cancelled.wait())
+        try:
+            await asyncio.wait({adding, cancel}, return_when=asyncio.FIRST_COMPLETED)
+            prompt = adding.result() if adding.done() else self._job.prompt
+        finally:
+            adding.cancel()
+            cancel.cancel()
+            await asyncio.gather(adding, cancel, return_exceptions=True)
+        return msgspec.structs.replace(self._job, prompt=prompt)
+
+    def _start_task(self, task: TaskInput, tool_use_id: str) -> Started:
+        """Make the run of a task that the model of this run asks for."""
+        job = nested_job(
+            task,
+            self._job,
+            tools=self._opening.tools,
+            rules=self._policy.layers,
+            timeout_s=self._nest.remaining_s(self._job.limits.timeout_s),
+        )
+        run = Run(
+            job,
+            model=self._model,
+            environ=self._environ,
+            emit=_unheard,
+            confinement=self._confinement,
+            start=self._start,
+            can_use_tool=self._can_use_tool,
+            hooks=self._hooks,
+            tracer=self._tracer,
+            tree=self._nest.tree,
+            depth=self._nest.depth + 1,
+        )
+        return Started(result=run.result, account=partial(run.account, tool_use_id))
+
+    async def account(self, tool_use_id: str) -> Subrun:
+        """Give the account of this run as one that another has started, ended or not."""
+        return account(
+            tool_use_id,
+            run_id=self.run_id,
+            label=self._job.label,
+            depth=self._nest.depth,
+            ledger=self._ledger,
+            cost_usd=await total_cost_usd(self._model.name, self._ledger.replies),
+            subruns=await self._nest.subruns(),
+            ended=self._ended,
+        )
 
     async def _settle(self, ending: Ending, place: Place, record: Record) -> Settled:
         """Commit, keep or discard what was changed; even a cancelled task waits for that."""
@@ -307,7 +420,7 @@ class Run:
                 tools=self._opening.tools,
                 limits=ToolLimits(tool_timeout_s=self._limits.tool_timeout_s),
                 rules=self._policy.layers,
-                env=place.command_environ,
+                env={**place.command_environ, **self._spans.environ()},
                 sandbox=worker.spec,
             )
         )
@@ -376,6 +489,8 @@ class Run:
     ) -> Result:
         ledger, ending = broker.ledger, after_files(settled, ending).fitted()
         exited, used = worker.exit, worker.used
+        subruns = await self._nest.subruns()
+        cost_usd = await total_cost_usd(self._model.name, ledger.replies)
         if ending.limit and ending.stop_reason in ("timeout", "idle_timeout", "resource_limit"):
             record.event(LimitEvent, limit=ending.limit)
         return Result(
@@ -396,9 +511,12 @@ class Run:
             ignored_changes=settled.ignored,
             committed=settled.committed,
             patch=settled.patch,
+            structured_output=ending.structured_output,
             model=self._model.name,
-            usage=ledger.usage,
-            cost_usd=await total_cost_usd(self._model.name, ledger.replies),
+            usage=summed(ledger.usage, subruns),
+            own_usage=ledger.usage,
+            subruns=subruns,
+            cost_usd=summed_cost(cost_usd, subruns),
             cache=await self._cache_of(ledger),
             repair=self._opening.repair,
             sandbox=self._sandbox,
@@ -422,6 +540,10 @@ class Run:
         tokens = await asyncio.to_thread(prefix_tokens, self._snapshot, dangling=self._job.dangling)
         verdict = cache_verdict(ledger.replies[0], prefix_tokens=tokens)
         return msgspec.structs.replace(self._opening.cache, verdict=verdict)
+
+
+def _unheard(event: Event) -> None:
+    """Leave the events of a nested run: the call that started it has its own."""
 
 
 def _sandbox_record(report: Report, plan: Plan, *, bounded: tuple[str, ...]) -> SandboxRecord:

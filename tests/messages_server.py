@@ -69,6 +69,15 @@ PARAMS = frozenset(
 )
 
 
+OUTPUT_KEYWORDS = frozenset(
+    (
+        *("type", "properties", "required", "additionalProperties", "items", "minItems", "enum"),
+        *("const", "anyOf", "allOf", "$ref", "$defs", "definitions", "format", "title"),
+        "description",
+    )
+)
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Rules:
     """The limits that the API has at present; they move, so a test can move them too."""
@@ -247,6 +256,7 @@ def _check_body(body: Any, *, rules: Rules) -> None:
     _refuse_unless(isinstance(messages, list) and messages, "messages: at least one is needed")
     _check_tools(body)
     _check_system(body.get("system"))
+    _check_output_config(body.get("output_config"))
     for position, message in enumerate(messages):
         is_last = position == len(messages) - 1
         _check_message(message, where=f"messages.{position}", is_last=is_last)
@@ -290,6 +300,34 @@ def _check_tools(body: dict[str, Any]) -> None:
     _refuse_unless(
         choice.get("type") != "tool" or choice.get("name") in names, "tool_choice: no such tool"
     )
+
+
+def _check_output_config(config: Any) -> None:
+    """What the API holds a reply to is a part of JSON schema only."""
+    form = (config or {}).get("format")
+    if form is None:
+        return
+    _refuse_unless(form.get("type") == "json_schema", "output_config.format.type: not json_schema")
+    _check_output_schema(form.get("schema"), where="output_config.format.schema")
+
+
+def _check_output_schema(schema: Any, *, where: str) -> None:
+    _refuse_unless(isinstance(schema, dict) and schema, f"{where}: is no schema")
+    extra = sorted(schema.keys() - OUTPUT_KEYWORDS)
+    _refuse_unless(not extra, f"{where}: For this type, property {extra} is not supported")
+    kinds = {"type", "$ref", "anyOf", "allOf", "enum", "const"} & schema.keys()
+    _refuse_unless(kinds, f"{where}: has no type")
+    if schema.get("type") == "object":
+        closed = schema.get("additionalProperties") is False
+        _refuse_unless(closed, f"{where}: 'additionalProperties' must be explicitly set to false")
+    for key in ("properties", "$defs", "definitions"):
+        for name, part in schema.get(key, {}).items():
+            _check_output_schema(part, where=f"{where}.{key}.{name}")
+    if "items" in schema:
+        _check_output_schema(schema["items"], where=f"{where}.items")
+    for key in ("anyOf", "allOf"):
+        for position, part in enumerate(schema.get(key, [])):
+            _check_output_schema(part, where=f"{where}.{key}.{position}")
 
 
 def _check_system(system: Any) -> None:

@@ -50,8 +50,10 @@ SANDBOX_OF = {
 THIRD_PARTY = {
     "anthropic": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
+    "jsonschema_rs": ("forkrun.structured.shape",),
     "httpx2": ("forkrun.models.sdk_road",),
     "msgspec": ("forkrun",),
+    "opentelemetry": ("forkrun.tracing",),
     "pathspec": ("forkrun.tools", "forkrun.workspace"),
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),

@@ -105,6 +105,11 @@ def _spawn(commands: Any) -> None:
         help="print what the snapshot would cost in this fork, and run nothing",
     )
     context.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
+    context.add_argument(
+        "--json-schema",
+        metavar="FILE|TEXT",
+        help="what the final answer must match: JSON of this schema, and nothing else",
+    )
     context.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
     model = parser.add_argument_group("model")
     model.add_argument(
@@ -135,6 +140,9 @@ def _rights(group: Any) -> None:
         )
     group.add_argument(
         "--parent-policy", metavar="FILE", help="JSON with the allow and deny rules of the parent"
+    )
+    group.add_argument(
+        "--hooks", metavar="FILE", help="JSON: commands that are asked before and after calls"
     )
     group.add_argument(
         "--workspace",
@@ -189,9 +197,12 @@ def _limits(group: Any) -> None:
         ("memory", values.size, "SIZE", "of the whole sandbox (default 4G)"),
         ("processes", values.count, "N", "of the whole sandbox (default 512)"),
         ("disk", values.size, "SIZE", "of a private view or workspace (default 4G)"),
+        ("max-depth", values.natural, "N", "how deep runs may be nested, by task (default 0)"),
+        ("max-runs", values.count, "N", "runs of the whole tree (default 32)"),
         ("timeout", values.duration, "S", "wall clock of the run (default 1800)"),
         ("idle-timeout", values.duration, "S", "silence of model and tools (default 300)"),
         ("tool-timeout", values.duration, "S", "wall clock of one command (default 120)"),
+        ("corrections", values.natural, "N", "answers that miss --json-schema (default 3)"),
         ("retries", values.natural, "N", "further tries of a model call that failed (default 5)"),
     ]
     for name, kind, metavar, text in table:
@@ -272,6 +283,7 @@ def _run_spawn(options: Any) -> int:
     return spawn(
         job_of(options),
         snapshot=snapshot_of(options),
+        hooks=hooks_of(options),
         output_format=options.output_format,
         verbosity=_verbosity(options),
         early=options.early,
@@ -293,6 +305,9 @@ _LIMITS = {
     "max_tokens": "max_tokens",
     "max_total_tokens": "max_total_tokens",
     "max_budget_usd": "max_budget_usd",
+    "max_depth": "max_depth",
+    "max_runs": "max_runs",
+    "corrections": "corrections",
     "retries": "retries",
     "memory": "memory_bytes",
     "processes": "processes",
@@ -317,6 +332,7 @@ def job_of(options: Any) -> Any:
         label=options.label,
         system=options.system,
         append_system_prompt=options.append_system_prompt,
+        json_schema=_schema(options.json_schema),
         tools=options.tools,
         allow=tuple(options.allow),
         deny=tuple(options.deny),
@@ -375,6 +391,25 @@ def snapshot_of(options: Any) -> Any:
     from forkrun.snapshot.freeze import Snapshot
 
     return Snapshot.from_json(text, source=source)
+
+
+def _schema(given: str | None) -> Any:
+    if given is None:
+        return None
+    from forkrun.structured.shape import decode_schema
+
+    if given.lstrip().startswith("{"):
+        return decode_schema(given.encode(), source="--json-schema")
+    return decode_schema(_read(given, "the JSON schema"), source=given)
+
+
+def hooks_of(options: Any) -> Any:
+    """Give the hooks that `--hooks` names, or None. Raises ConfigurationError."""
+    if options.hooks is None:
+        return None
+    from forkrun.hooks import Hooks
+
+    return Hooks.from_file(options.hooks)
 
 
 def _parent_rules(path: str | None) -> tuple[Any, ...]:

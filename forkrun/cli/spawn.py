@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import os
 import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -19,8 +20,10 @@ from forkrun.job import Job
 from forkrun.result import Result
 from forkrun.runner import Runner
 from forkrun.starting import Early
+from forkrun.tracing import provider_from
 
 if TYPE_CHECKING:
+    from forkrun.hooks import Hooks
     from forkrun.snapshot.freeze import Snapshot
 
 READER_GONE = 128 + signal.SIGPIPE
@@ -38,6 +41,7 @@ def spawn(
     output_format: str,
     verbosity: int,
     snapshot: Snapshot | None = None,
+    hooks: Hooks | None = None,
     early: Early | None = None,
 ) -> int:
     """Run a job, print what the format asks for, and give the exit code.
@@ -53,7 +57,9 @@ def spawn(
             progress.show(event)
             output.take(event)
 
-        result = asyncio.run(_run(job, snapshot, on_event, progress, early))
+        result = asyncio.run(
+            _run(job, snapshot, hooks=hooks, on_event=on_event, progress=progress, early=early)
+        )
     if verbosity >= 0 or result.stop_reason != "completed":
         _explain(result, verbosity=verbosity)
     return READER_GONE if output.reader_gone else result.exit_code
@@ -71,17 +77,22 @@ def execute(text: bytes, *, early: Early | None = None) -> int:
 async def _run(
     job: Job,
     snapshot: Snapshot | None,
+    *,
+    hooks: Hooks | None,
     on_event: Any,
     progress: Progress,
     early: Early | None,
 ) -> Result:
     loop = asyncio.get_running_loop()
-    async with Runner(start="exec", early=early) as runner:
-        run = runner.spawn(job, snapshot=snapshot, on_event=on_event)
-        progress.notices = run.notices
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, partial(run.cancel, signal_number=number))
-        return await run.result()
+    with provider_from(os.environ) as (provider, untraced):
+        async with Runner(
+            start="exec", early=early, hooks=hooks, tracer_provider=provider
+        ) as runner:
+            run = runner.spawn(job, snapshot=snapshot, on_event=on_event)
+            progress.notices = (*run.notices, *([untraced] if untraced else ()))
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                loop.add_signal_handler(number, partial(run.cancel, signal_number=number))
+            return await run.result()
 
 
 def _explain(result: Result, *, verbosity: int) -> None:

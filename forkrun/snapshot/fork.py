@@ -31,17 +31,21 @@ def fork(
     persona: str | None = None,
     restrictions: str | None = None,
     workspace: str | None = None,
+    answer: str | None = None,
     max_bytes: int = MAX_REQUEST_BYTES,
 ) -> ForkedStart:
     """Give what a forked conversation starts with; the prompt stands in it once, at the end.
 
-    `persona`, `restrictions` and `workspace` (the working directory) are told in words.
+    `persona`, `restrictions`, `workspace` (the working directory) and `answer` (the form of the
+    last message) are told in words.
     Raises `InputError` where the snapshot cannot be repaired or the request would be too large.
     """
     if not prompt.strip():
         raise UsageError("the prompt is empty")
     ready = repaired(snapshot, dangling)
-    directive = _directive(prompt, persona=persona, restrictions=restrictions, workspace=workspace)
+    directive = _directive(
+        prompt, persona=persona, restrictions=restrictions, workspace=workspace, answer=answer
+    )
     prefix, opening = _opened(ready, directive)
     size_bytes = ready.size_bytes + len(directive)
     if size_bytes > max_bytes:
@@ -62,7 +66,12 @@ def fork(
 
 
 def _directive(
-    prompt: str, *, persona: str | None, restrictions: str | None, workspace: str | None
+    prompt: str,
+    *,
+    persona: str | None,
+    restrictions: str | None,
+    workspace: str | None,
+    answer: str | None,
 ) -> bytes:
     parts = [BOUNDARY]
     if persona:
@@ -71,6 +80,8 @@ def _directive(
         parts.append(f"What you may do (other calls are answered with a denial):\n{restrictions}")
     if workspace:
         parts.append(f"Your working directory: {workspace}")
+    if answer:
+        parts.append(f"The form of your answer:\n{answer}")
     parts.append(f"Your task:\n{prompt}")
     return text_block("\n\n".join(parts))
 

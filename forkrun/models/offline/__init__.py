@@ -10,6 +10,7 @@ a conversation and asked for notes, it picks out what was decided, touched, run 
     topics    what people ask about a project, as patterns to search for
     answer    the lines found, and a sentence before them
     notes     what a conversation holds, and how it gets into a file
+    shaped    an answer of a form that was asked for
 
 It keeps no state: the same request always gives the same reply.
 """
@@ -27,6 +28,7 @@ from .answer import answer
 from .history import Calls, History, read_history
 from .notes import note_down, wants_notes
 from .search import next_calls
+from .shaped import FINAL_ANSWER, put_into, wanted_form
 
 NOTICE = (
     "offline is not a language model: it searches the workspace for the words of the prompt "
@@ -49,6 +51,14 @@ class OfflineModel:
         step = note_down(history) if wants_notes(history) else _research(history)
         if isinstance(step, str):
             text = _shortened(step, limit=history.max_tokens * CHARACTERS_PER_TOKEN)
+            form = wanted_form(request, last_words=history.directive)
+            if form is not None and form[1]:
+                heard(None)
+                call = ((FINAL_ANSWER, put_into(form[0], text)),)
+                blocks = list(_call_blocks(call, place=len(request.messages)))
+                return _reply(request, blocks, stop_reason="tool_use")
+            if form is not None:
+                text = msgspec.json.encode(put_into(form[0], text)).decode()
             for piece in re.findall(r"\s*(?:\S+\s*){1,8}", text):
                 heard(piece)
             return _reply(request, [_text_block(text)], stop_reason="end_turn")

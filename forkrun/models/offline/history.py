@@ -48,11 +48,12 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """A request, taken apart. `said` and `done` are what came before the task, `tried` the calls
-    made for it; `tools` gives the name to call each of our tools by; `must_finish` says that no
-    further call will run."""
+    """A request, taken apart. `directive` is the text that ends in the task. `said` and `done` are
+    what came before the task, `tried` the calls made for it; `tools` gives the name to call each of
+    our tools by; `must_finish` says that no further call will run."""
 
     task: str
+    directive: str
     said: tuple[Said, ...]
     done: tuple[Call, ...]
     tried: tuple[Call, ...]
@@ -90,6 +91,7 @@ def read_history(request: Request) -> History:
     task = str(messages[place][1][-1].text) if messages[place][1] else ""
     return History(
         task=task.rpartition(_TASK_MARK)[2].strip(),
+        directive=task,
         said=tuple(_texts(before)),
         done=tuple(_calls([*before[:-1], messages[place]])),
         tried=tuple(_calls(messages[place + 1 :])),
