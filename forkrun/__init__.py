@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from forkrun import agents
     from forkrun.agents.definition import Agent
     from forkrun.api import run, run_sync, spawn
     from forkrun.errors import (
@@ -94,6 +95,7 @@ __all__ = [
     "TurnEvent",
     "Usage",
     "UsageError",
+    "agents",
     "run",
     "run_sync",
     "spawn",
@@ -160,6 +162,8 @@ def __getattr__(name: str) -> Any:
         if name in names:
             found = globals()[name] = getattr(import_module(home), name)
             return found
+    if name == "agents":
+        return import_module("forkrun.agents")
     raise AttributeError(f"module 'forkrun' has no attribute {name!r}")
 
 

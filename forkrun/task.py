@@ -193,15 +193,16 @@ class TaskTool:
         )
 
     async def answer(
-        self, content: Iterable[Any], *, snapshot: Snapshot | None = None
+        self, content: Any, *, snapshot: Snapshot | None = None
     ) -> list[dict[str, Any]]:
         """Run every `task` call among the blocks of a reply, all at the same time.
 
-        `content` holds dicts or objects of the SDK; other blocks are passed over. With `snapshot`
+        `content` holds dicts or objects of the SDK, or is the reply that holds them; other blocks
+        are passed over. With `snapshot`
         the subagents are forks of it: the parent's request, this reply at its end. Gives one
         `tool_result` block for each call, in the order of the calls.
         """
-        calls = [call for call in map(_call_of, content) if call is not None]
+        calls = [call for call in map(_call_of, _blocks(content)) if call is not None]
         async with asyncio.TaskGroup() as group:
             running = [group.create_task(self(wanted, snapshot=snapshot)) for _, wanted in calls]
         return [
@@ -220,7 +221,7 @@ class TaskTool:
         return wait_for(whole)
 
     def answer_sync(
-        self, content: Iterable[Any], *, snapshot: Snapshot | None = None
+        self, content: Any, *, snapshot: Snapshot | None = None
     ) -> list[dict[str, Any]]:
         """Run every `task` call among the blocks of a reply and wait for all of them."""
 
@@ -270,7 +271,7 @@ def report(result: Result, *, max_chars: int = MAX_CHARS) -> str:
             first,
             f'<subagent-report stop_reason="{result.stop_reason}">',
             bounded(inert(result.summary).strip(), max_chars=max_chars) or "(no words)",
-            *_files(result),
+            *_places(result),
             "</subagent-report>",
         ]
     )
@@ -286,8 +287,11 @@ def bounded(text: str, *, max_chars: int) -> str:
     return text[:head] + note + (text[head - room :] if room > head else "")
 
 
-def _files(result: Result) -> list[str]:
+def _places(result: Result) -> list[str]:
+    """Say what became of the files, and where the whole text is if it was too long."""
     lines = []
+    if result.summary_file:
+        lines.append(f"[all of it: {result.summary_file}]")
     if result.changes:
         done = "changed in the workspace" if result.committed else "changed, but not kept"
         lines.append(f"[files {done}: {_paths([change.path for change in result.changes])}]")
@@ -304,6 +308,14 @@ def _paths(paths: Sequence[str]) -> str:
 
 def _inert_line(text: str) -> str:
     return one_line(inert(text), width=300)
+
+
+def _blocks(content: Any) -> Iterable[Any]:
+    """Give the blocks of a list of blocks, a message of the SDK, or one that is a dict."""
+    if isinstance(content, Mapping):
+        content = content["content"]
+    content = getattr(content, "content", content)
+    return () if isinstance(content, str) else content
 
 
 def _call_of(block: Any) -> tuple[str, Mapping[str, Any]] | None:

@@ -6,6 +6,15 @@
 The nearest file of a name counts. A mistake in a file is a `Problem` with its line and keeps no
 other file from being used. `use` makes a job of one: what stands in a file of the project can only
 narrow what the user allows.
+
+>>> found = forkrun.agents.load(cwd=".", environ={"HOME": "/nowhere"})
+>>> [agent.name for agent in found if agent.is_usable]
+['reviewer']
+>>> print(forkrun.agents.describe(found))
+- reviewer: Reviews a change. (tools: read_file, grep)
+>>> job = forkrun.agents.use(found[0], forkrun.Job(prompt="Review the last commit"))
+>>> job.tools
+('read_file', 'grep')
 """
 
 from forkrun.agents.definition import Agent, Problem

@@ -33,13 +33,14 @@ def test_a_type_checker_sees_the_same_names() -> None:
     seen = {a.name for n in block.body if isinstance(n, ast.ImportFrom) for a in n.names}
     assert seen == set(forkrun.__all__)
     for name in forkrun.__all__:
-        assert getattr(forkrun, name).__name__ == name
+        assert getattr(forkrun, name).__name__.removeprefix("forkrun.") == name
 
 
 def test_no_module_takes_the_place_of_a_name() -> None:
     """No submodule is called as a public name is, since importing it would replace that."""
     modules = {module.name for module in pkgutil.iter_modules(forkrun.__path__)}
-    assert not modules & set(forkrun.__all__)
+    both = modules & set(forkrun.__all__)
+    assert all(inspect.ismodule(getattr(forkrun, name)) for name in both)
 
 
 def test_a_name_that_there_is_not() -> None:
@@ -62,6 +63,8 @@ def test_every_example_runs(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.delenv("FORKRUN_MODEL", raising=False)
     for file, lines in SCRIPTS.items():
         replies(Path(file), *lines)
+    Path(".claude/agents").mkdir(parents=True)
+    Path(".claude/agents/reviewer.md").write_text(REVIEWER)
     text = inspect.getdoc(getattr(forkrun, name))
     assert text
     examples = doctest.DocTestParser().get_examples(text)
@@ -83,6 +86,13 @@ SCRIPTS = {
     ],
     "sleep.jsonl": [{"tool_use": [{"name": "bash", "input": {"command": "sleep 60"}}]}],
 }
+REVIEWER = """---
+name: reviewer
+description: Reviews a change.
+tools: Read, Grep
+---
+Look for mistakes.
+"""
 FLAGS = doctest.ELLIPSIS
 
 
@@ -124,11 +134,13 @@ def test_importing_costs_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_imports_no_extra(tmp_path: Path) -> None:
-    """A run with a scripted model imports none of the packages that are only sometimes needed."""
+    """A run and a task with a scripted model import none of the packages that are only sometimes needed."""
     (tmp_path / "ws").mkdir()
     model = replies(tmp_path / "s", {"text": "x"})
     code = (
         "import sys, forkrun; forkrun.run_sync('go', model=sys.argv[1], cwd='ws');"
+        "tool = forkrun.task_tool(forkrun.Runner(model=sys.argv[1]), cwd='ws');"
+        "assert not tool.call_sync({'prompt': 'go'}).is_error;"
         f"print(*sorted({HEAVY!r} & set(sys.modules)))"
     )
     assert program(code, model, cwd=tmp_path).stdout == "\n"

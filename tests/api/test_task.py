@@ -79,6 +79,9 @@ def test_other_blocks_are_passed_over() -> None:
     ]
     tool = forkrun.task_tool(forkrun.Runner(model=Echo()))
     assert [block["tool_use_id"] for block in tool.answer_sync(blocks)] == ["toolu_1"]
+    message = {"role": "assistant", "content": blocks}
+    assert [block["tool_use_id"] for block in tool.answer_sync(message)] == ["toolu_1"]
+    assert tool.answer_sync("only words") == []
 
 
 @pytest.mark.parametrize(
