@@ -129,9 +129,10 @@ def _claude_code_bash(fields: Fields) -> tuple[str, Fields]:
     if fields.get("run_in_background"):
         raise NotOurs("commands cannot run in the background here: run it in the foreground")
     name, ours = _bash(fields)
-    timeout_ms = fields.get("timeout")
-    is_number = isinstance(timeout_ms, int | float) and not isinstance(timeout_ms, bool)
-    return name, ours | {"timeout": timeout_ms / 1000 if is_number else timeout_ms}
+    timeout = fields.get("timeout")
+    if isinstance(timeout, int | float) and not isinstance(timeout, bool):
+        timeout /= 1000  # theirs is in milliseconds
+    return name, ours | {"timeout": timeout}
 
 
 # -- files -------------------------------------------------------------------------------------

@@ -34,6 +34,7 @@ class Conversation:
         self._params = start.params
         self._messages = [*start.prefix, start.opening]
         self._betas = start.betas
+        self._layout = start.layout
         self._size = start.size_bytes
         self._tail_marks = start.tail_marks
         self._own_user = [len(start.prefix)]  # positions of the user messages that may be marked
@@ -112,7 +113,13 @@ class Conversation:
         messages = self._messages.copy()
         for position in self._own_user[-self._tail_marks :] if self._tail_marks else ():
             messages[position] = _with_mark(messages[position])
-        return Request(params=self._params, messages=messages, betas=self._betas, number=number)
+        return Request(
+            params=self._params,
+            messages=messages,
+            betas=self._betas,
+            number=number,
+            layout=self._layout,
+        )
 
     def _add(self, role: str, blocks: Iterable[bytes]) -> None:
         from forkrun.snapshot.blocks import mended

@@ -7,7 +7,7 @@ what the turn adds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -48,7 +48,24 @@ class Usage(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-_FIRST = frozenset({"max_tokens", "model"})
+_FIRST = ("max_tokens", "messages", "model")
+
+
+class Layout(msgspec.Struct, frozen=True, kw_only=True):
+    """How the JSON of a request is written where it is not as the `anthropic` SDK does it.
+
+    `order`: the names of the top level, "messages" among them. `comma` and `colon`: what stands
+    between members and after names of the top level, and between messages.
+    """
+
+    order: tuple[str, ...]
+    comma: bytes = b","
+    colon: bytes = b":"
+
+
+def sdk_order(names: Iterable[str]) -> list[str]:
+    """Put names of the top level into the SDK's order: what is required first, then by name."""
+    return sorted(names, key=lambda name: (name not in _FIRST, name))
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +74,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `params`: the top-level parameters but `messages` and `stream`, each as JSON ("model" and
     "max_tokens" among them). `messages`: the JSON of each message.
     `betas`: values of the `anthropic-beta` header. `number` counts the calls of this run from 0,
-    failed attempts included, so that a model that plays a script needs no state.
+    failed attempts included, so that a model that plays a script needs no state. `layout`: how
+    the body is written, None for the way of the SDK.
 
     >>> forkrun.Request(params={}, messages=[b'{"role":"user","content":"hi"}']).number
     0
@@ -67,30 +85,41 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[bytes]
     betas: tuple[str, ...] = ()
     number: int = 0
+    layout: Layout | None = None
 
     def parts(self) -> list[bytes]:
         """Give the body of a streaming request as the byte strings that make it up, in order.
 
         Joined, they are the very bytes that the `anthropic` SDK sends for `messages.create` with
-        the same values: what is required first, then by name.
+        the same values, or those of the layout.
         """
-        before: list[bytes] = []
-        after: list[bytes] = []
-        for name in sorted((*self.params, "stream"), key=lambda name: (name not in _FIRST, name)):
-            value = b"true" if name == "stream" else bytes(self.params[name])
-            part = msgspec.json.encode(name) + b":" + value
-            (before if name == "max_tokens" else after).append(part)
-        return [
-            b"{" + b"".join(part + b"," for part in before) + b'"messages":[',
-            *_with_commas(self.messages),
-            b"]," + b",".join(after) + b"}",
-        ]
+        params = {**self.params, "stream": msgspec.Raw(b"true")}
+        return body_of(params, self.messages, layout=self.layout)
 
 
-def _with_commas(messages: Sequence[bytes]) -> Iterator[bytes]:
+def body_of(
+    params: Mapping[str, msgspec.Raw | bytes], messages: Sequence[bytes], *, layout: Layout | None
+) -> list[bytes]:
+    """Write parameters and messages as one JSON object; the pieces are to be joined."""
+    layout = layout or Layout(order=())
+    names = {*params, "messages"}
+    order = [name for name in layout.order if name in names]
+    parts: list[bytes] = []
+    before = b"{"
+    for name in order + sdk_order(names.difference(order)):
+        before += msgspec.json.encode(name) + layout.colon
+        if name == "messages":
+            parts += [before + b"[", *_joined(messages, layout.comma)]
+            before = b"]" + layout.comma
+        else:
+            before += bytes(params[name]) + layout.comma
+    return [*parts, before.removesuffix(layout.comma) + b"}"]
+
+
+def _joined(messages: Sequence[bytes], comma: bytes) -> Iterator[bytes]:
     for position, message in enumerate(messages):
         if position:
-            yield b","
+            yield comma
         yield message
 
 

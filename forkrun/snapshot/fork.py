@@ -57,6 +57,7 @@ def fork(
         prefix=prefix,
         opening=opening,
         betas=ready.snapshot.betas,
+        layout=ready.snapshot.layout,
         size_bytes=size_bytes,
         tail_marks=min(2, ready.free_marks),
         prefix_sha256=ready.prefix_sha256,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Set
 from functools import cached_property
 from typing import Any, Literal
@@ -18,6 +19,7 @@ from typing import Any, Literal
 import msgspec
 
 from forkrun.errors import InputError
+from forkrun.models.base import Layout, body_of, sdk_order
 from forkrun.snapshot.shape import Message, parse_message
 from forkrun.snapshot.strict import Surrogates, refuse_what_is_not_json
 
@@ -50,6 +52,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     messages: tuple[bytes, ...]
     betas: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    layout: Layout | None = None
 
     @classmethod
     def of(cls, **params: Any) -> Snapshot:
@@ -74,7 +77,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
             raise InputError("snapshot: messages is not a list")
         return cls._checked(
-            params=[(n, _encode(v, where=n, surrogates=surrogates)) for n, v in body.items()],
+            params=[
+                (name, _encode(body[name], where=name, surrogates=surrogates))
+                for name in sdk_order(body)
+            ],
             messages=[
                 _encode(message, where=f"message {position}", surrogates=surrogates)
                 for position, message in enumerate(messages)
@@ -100,7 +106,8 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             raise InputError(f"{source}: not UTF-8 at byte {error.start}") from None
         plain = surrogates.mended_escapes(plain)
         refuse_what_is_not_json(plain, source)
-        given = _parameters(plain.encode(), source)
+        whole = plain.encode()
+        given = _parameters(whole, source)
         messages = given.pop("messages", None)
         if messages is None:
             raise InputError(f"{source}: there are no messages")
@@ -113,6 +120,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             betas=[*_betas_of(json.loads(given.get("betas", b"null"))), *_header_betas(headers)],
             surrogates=surrogates,
             source=source,
+            layout=_layout(whole),
         )
 
     @classmethod
@@ -124,6 +132,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         betas: list[str],
         surrogates: Surrogates,
         source: str = "snapshot",
+        layout: Layout | None = None,
     ) -> Snapshot:
         for position, message in enumerate(messages):
             parse_message(message, position, source=source)
@@ -132,6 +141,7 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             messages=tuple(messages),
             betas=tuple(dict.fromkeys(betas)),
             notes=surrogates.notes(),
+            layout=layout,
         )
 
     def __repr__(self) -> str:
@@ -139,11 +149,10 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     def to_json(self) -> bytes:
         """Give the JSON of the whole, which `from_json` reads; the bytes of each part are kept."""
-        parts = [_encode_plain(name) + b":" + value for name, value in self.params]
-        parts.append(b'"messages":[' + b",".join(self.messages) + b"]")
+        params = dict(self.params)
         if self.betas:
-            parts.append(b'"betas":' + _encode_plain(list(self.betas)))
-        return b"{" + b",".join(parts) + b"}"
+            params["betas"] = _encode_plain(list(self.betas))
+        return b"".join(body_of(params, self.messages, layout=self.layout))
 
     def with_params(self, **changed: Any) -> Snapshot:
         """Give it with other top-level parameters, or more: a prompt cache may no longer hit."""
@@ -164,6 +173,24 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def worked_out(self) -> dict[str, Any]:
         """What was derived from it once and is shared by all forks; no part of its value."""
         return {}
+
+
+_COLON = re.compile(rb'\s*\{\s*"(?:[^"\\]|\\.)*"(: |:)')
+
+
+def _layout(whole: bytes) -> Layout | None:
+    """Say how a request is written, so that it can be sent as its parent sends it."""
+    if not whole.lstrip().startswith(b"{"):
+        return None
+    names = list(msgspec.json.decode(whole, type=dict[str, msgspec.Raw]))
+    kept = [name for name in names if name in ("messages", "stream") or name not in _NOT_SENT]
+    order = kept[:-1] if kept[-1] == "stream" else kept
+    found = _COLON.match(whole)
+    is_wide = found is not None and found[1] == b": "  # as json.dumps does it
+    if not is_wide and order == sdk_order(order):
+        return None
+    comma, colon = (b", ", b": ") if is_wide else (b",", b":")
+    return Layout(order=tuple(order), comma=comma, colon=colon)
 
 
 def _is_omitted(value: object) -> bool:

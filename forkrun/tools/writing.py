@@ -55,7 +55,8 @@ def edit_file(
 
     Of several edits each is made in what those before it left, and all of them or none.
     """
-    changes = call.edits if isinstance(call, EditsCall) else (call,)
+    changes: list[EditFileInput | Change]
+    changes = [*call.edits] if isinstance(call, EditsCall) else [call]
     raw, before = load_with_stat(workspace, path)
     text, said = as_text(raw), []
     for number, change in enumerate(changes, start=1):

@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support_cli import script
+from support_snapshots import snapshot_of
 
 from forkrun.events import StartedEvent
 from forkrun.job import Job
@@ -19,18 +20,8 @@ from forkrun.snapshot.repair import repaired
 
 FORKS = 50
 MIB = 1024 * 1024
-CANARY = "canary-of-the-parent"
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def snapshot_of(size: int) -> Snapshot:
-    """A conversation of about this many bytes, in messages of 4,000."""
-    messages = [{"role": "user", "content": CANARY}]
-    while len(messages) * 4_000 < size:
-        role = ("user", "assistant")[len(messages) % 2]
-        messages.append({"role": role, "content": f"{len(messages)} " + "words " * 665})
-    return Snapshot.of(model="m", max_tokens=9, messages=messages)
 
 
 class Watch:

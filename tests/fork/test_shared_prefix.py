@@ -122,3 +122,18 @@ def test_a_fork_shares_the_whole_request_of_its_parent(tmp_path):
     last = json.loads(forks[-1])["messages"]
     assert len(last) == 2 * 20 + len(PARENT["messages"])
     assert len({request.header("anthropic-beta") for request in server.messages}) == 1
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+def test_a_parent_with_a_client_of_its_own_is_shared_too(tmp_path, separators):
+    """Whatever wrote the parent's body, in whatever order: the fork's begins with the same bytes."""
+    ws, snapshot = tmp_path / "ws", tmp_path / "parent.json"
+    ws.mkdir()
+    parent = json.dumps(PARENT, separators=separators).encode()
+    snapshot.write_bytes(parent)
+    with MessagesServer([call("Bash", command="true"), {"text": "done"}]) as server:
+        env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY="k")
+        run("spawn", "--snapshot", snapshot, "--prompt", "x", cwd=ws, env=env, check=0)
+    for request in server.messages:
+        assert request.body.startswith(parent.removesuffix(b"]}]}"))
+        assert request.json["stream"] is True

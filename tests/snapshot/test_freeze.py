@@ -7,11 +7,13 @@ import json
 import pathlib
 import threading
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from forkrun.errors import InputError
+from forkrun.models.base import Request
 from forkrun.snapshot.fork import fork
 from forkrun.snapshot.freeze import Snapshot
 
@@ -172,10 +174,10 @@ def test_too_much_is_refused_before_it_is_read():
 
 
 def test_parameters_can_be_replaced():
-    """Another model in the same place, more behind; the messages and the old snapshot stay."""
+    """Another model, and more; the messages and the old snapshot stay."""
     snapshot = Snapshot.of(model="m", max_tokens=9, messages=[USER])
     changed = snapshot.with_params(model="n", system="s")
-    assert changed.params == (("model", b'"n"'), ("max_tokens", b"9"), ("system", b'"s"'))
+    assert dict(changed.params) == {"model": b'"n"', "max_tokens": b"9", "system": b'"s"'}
     assert changed.messages is snapshot.messages
     assert snapshot.param("model") == "m"
 
@@ -277,3 +279,31 @@ def test_whatever_comes_in_is_taken_or_refused_in_one_way(text):
         snapshot = Snapshot.from_json(text)
         assert Snapshot.from_json(snapshot.to_json()).messages == snapshot.messages
         fork(snapshot, "count")
+
+
+@pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("max_tokens", "messages", "model", "stream", "tools"),
+        ("model", "max_tokens", "tools", "messages", "stream"),
+        ("messages", "stream", "tools", "model", "max_tokens"),
+        ("stream", "model", "tools", "messages", "max_tokens"),
+    ],
+)
+def test_json_is_written_again_as_it_was(separators, names):
+    """A request body goes out again as the very bytes that it was, whatever wrote it."""
+    wanted = {
+        "model": "m",
+        "max_tokens": 9,
+        "tools": [{"name": "bash", "input_schema": {"type": "object"}}],
+        "messages": [USER, {"role": "assistant", "content": "é: [1, 2]"}, USER],
+        "stream": True,
+    }
+    body = json.dumps({name: wanted[name] for name in names}, separators=separators).encode()
+    snapshot = Snapshot.from_json(body)
+    params = {name: msgspec.Raw(value) for name, value in snapshot.params}
+    request = Request(params=params, messages=snapshot.messages, layout=snapshot.layout)
+    assert b"".join(request.parts()) == body
+    assert Snapshot.from_json(snapshot.to_json()).messages == snapshot.messages
+    assert "stream" not in json.loads(snapshot.to_json())

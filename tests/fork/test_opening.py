@@ -1,0 +1,69 @@
+"""How a run's conversation begins: what a large snapshot holds up, and what a fork must not change."""
+
+import asyncio
+import time
+
+import pytest
+from support_snapshots import snapshot_of
+
+from forkrun.errors import UsageError
+from forkrun.job import Job
+from forkrun.opening import check_fork, open_conversation
+from forkrun.policy import Policy
+
+
+def opened(snapshot, **options):
+    job = Job(prompt="x", **options)
+    return open_conversation(
+        job, model="m", workspace="/w", policy=Policy.parse(), snapshot=snapshot
+    )
+
+
+def test_the_event_loop_goes_on_while_a_snapshot_is_repaired():
+    """Ten megabytes take a fraction of a second, in a thread; ten forks at once share one repair."""
+    snapshot = snapshot_of(10_000_000)
+
+    async def count():
+        opening = asyncio.gather(*(opened(snapshot) for _ in range(10)))
+        ticks = 0
+        while not opening.done():
+            await asyncio.sleep(0.001)
+            ticks += 1
+        return ticks, opening.result()
+
+    ticks, openings = asyncio.run(count())
+    assert ticks >= 5
+    first = openings[0]
+    assert all(each.cache == first.cache and each.siblings is first.siblings for each in openings)
+
+
+def test_another_fork_costs_nothing_by_the_megabyte():
+    """What was repaired once is used again: the second opening takes milliseconds."""
+    snapshot = snapshot_of(10_000_000)
+
+    async def twice():
+        await opened(snapshot)
+        began = time.process_time()
+        for _ in range(10):
+            await opened(snapshot)
+        return time.process_time() - began
+
+    assert asyncio.run(twice()) < 0.2
+
+
+@pytest.mark.parametrize(
+    ("options", "flag"),
+    [
+        ({"system": "x"}, "--system"),
+        ({"tools": ("bash",)}, "--tools"),
+        ({"model": "claude-x"}, "--model"),
+    ],
+)
+def test_what_would_break_the_cache_is_refused(options, flag):
+    """With the reason and the way out; with break_cache, and for models without a cache, taken."""
+    with pytest.raises(UsageError, match=flag) as refused:
+        check_fork(Job(prompt="x", **options))
+    assert "--break-cache" in refused.value.hint
+    check_fork(Job(prompt="x", break_cache=True, **options))
+    for model in ("offline", "script:x"):
+        check_fork(Job(prompt="x", model=model))
