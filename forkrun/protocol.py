@@ -151,7 +151,7 @@ class Fork(Message, tag="fork"):
 
 
 class Forked(Message, tag="forked"):
-    """From a zygote: the worker of that number lives; or it could not be forked, for this reason."""
+    """From a zygote: the worker of that number lives; or why it could not be forked."""
 
     number: int
     pid: int

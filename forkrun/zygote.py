@@ -4,8 +4,8 @@
            ── Fork, with four descriptors ──▶  ◀── Forked: its process id
            ── Reap ──▶                         ◀── Reaped: how it ended, and what it used
 
-The zygote (`forkrun.zygote_main`) is started by exec, isolated, with the environment of the workers,
-and holds no secret. It reaps a worker only when it is told to, so that a process id stays its
+The zygote (`forkrun.zygote_main`) is started by exec, isolated, with the environment of the
+workers, and holds no secret. It reaps a worker only when it is told to, so that a process id stays its
 worker's as long as anybody here may name it. It ends with its owner; where it has died, the next
 start makes a new one.
 """

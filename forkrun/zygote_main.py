@@ -27,6 +27,8 @@ from forkrun_sandbox.enter import prepare_for_many
 from forkrun_sandbox.guard import adopt_orphans, kill_strays, watch_parent
 
 MAX_MESSAGE_BYTES = 4096
+SWEEP_MS = 50
+SWEEPS = 40
 WARM = ("bash", "reading", "writing", "replacing", "searching", "listing", "ripgrep", "processes")
 """The modules of `forkrun.tools` that a first call would import; the rest follows from them."""
 
@@ -52,17 +54,28 @@ def _serve(control: socket.socket, owner: int, be: Callable[..., NoReturn]) -> N
     poll = select.poll()
     poll.register(control, select.POLLIN)
     poll.register(owner, select.POLLIN)
-    while owner not in {fd for fd, _ in poll.poll()}:
+    sweeps = 0
+    while True:
+        ready = {fd for fd, _ in poll.poll(SWEEP_MS if sweeps else None)}
+        if owner in ready:
+            break
+        if not ready:
+            kill_strays(keep=workers)
+            sweeps -= 1
+            continue
         message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 4)
         if not message:
             break
+        answer: FromZygote
         match decoder.decode(message):
             case Fork(number=number):
-                answer: FromZygote = _fork(number, descriptors, control, owner, be)
-                workers.add(answer.pid)
+                answer = forked = _fork(number, descriptors, control, owner, be)
+                workers.add(forked.pid)
             case Reap(number=number, pid=pid):
-                answer = _reap(number, pid)
+                answer = reaped = _reap(number, pid)
                 workers.discard(pid)
+                # What a killed worker leaves behind may come to us a little later.
+                sweeps = SWEEPS if os.WIFSIGNALED(reaped.wait_status) else sweeps
                 kill_strays(keep=workers)
         control.send(msgspec.msgpack.encode(answer))
     os._exit(0)

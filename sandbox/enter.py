@@ -46,7 +46,7 @@ _GO = b"g"
 
 
 def prepare() -> None:
-    """Import ahead of time what `enter` needs: for whoever has to wait anyhow before it is called."""
+    """Import ahead of time what `enter` needs, where one has to wait anyhow."""
     from . import view  # noqa: F401
 
 

@@ -11,15 +11,18 @@ import pytest
 from support_cli import call, script
 
 import forkrun.starting
+import forkrun.zygote
 from forkrun import Job, Limits, Result, Runner
 from forkrun.starting import package_folders
 
 CHILD = str(Path(__file__).with_name("hostile_child.py"))
+ZYGOTE = str(Path(__file__).with_name("hostile_zygote.py"))
 
 
-@pytest.fixture
-def run_child(tmp_path, monkeypatch):
-    """Run a job whose worker is the hostile child, misbehaving in the way named."""
+@pytest.fixture(params=["exec", "warm"])
+def run_child(request, tmp_path, monkeypatch):
+    """Run a job whose worker is the hostile child, misbehaving in the way named: as a fresh
+    interpreter, and as a fork of a zygote."""
     model = script(
         tmp_path / "s.jsonl", {"text": "working", **call("bash", command="true")}, {"text": "FINAL"}
     )
@@ -27,16 +30,18 @@ def run_child(tmp_path, monkeypatch):
     workspace.mkdir()
 
     def run(way: str, **limits: float) -> Result:
-        argv = [sys.executable, "-I", "-S", CHILD, way, *package_folders()]
+        program = CHILD if request.param == "exec" else ZYGOTE
+        argv = [sys.executable, "-I", "-S", program, way, *package_folders()]
         monkeypatch.setattr(
             forkrun.starting, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
         )
+        monkeypatch.setattr(forkrun.zygote, "zygote_argv", lambda fd: [*argv, str(fd)])
         job = Job(
             prompt="go", model=model, cwd=str(workspace), workspace="live", limits=Limits(**limits)
         )
 
         async def once() -> Result:
-            async with Runner(start="exec") as runner:
+            async with Runner(start=request.param) as runner:
                 return await runner.run(job)
 
         return asyncio.run(once())

@@ -8,7 +8,7 @@ from _bench.measure import Row, Table
 def markdown(table: Table) -> str:
     """Give a table: median, spread (10th to 90th percentile), ratio to the baseline."""
     base = table.row(table.baseline) if table.baseline else None
-    head = ["", f"median, {table.unit}", "10–90 %", *(["ratio"] if base else []), "n"]
+    head = ["", f"median, {table.unit}", "10-90 %", *(["ratio"] if base else []), "n"]
     lines = [f"### {table.title}", "", _line(head), _line(["---", *(["---:"] * (len(head) - 1))])]
     lines += [_line(_cells(row, base=base, width=len(head))) for row in table.rows]
     return "\n".join([*lines, *(f"\n{note}" for note in table.notes)])
@@ -17,13 +17,13 @@ def markdown(table: Table) -> str:
 def _cells(row: Row, *, base: Row | None, width: int) -> list[str]:
     if not row.values:
         note = " ".join((row.note or "not measured").split())[:160]
-        return [row.name, f"– ({note})", *([""] * (width - 2))]
+        return [row.name, f"- ({note})", *([""] * (width - 2))]
     low, high = row.spread
     ratio = [f"{row.median / base.median:.2f}"] if base else []
     return [
         row.name,
         number(row.median),
-        f"{number(low)}–{number(high)}",
+        f"{number(low)}-{number(high)}",
         *ratio,
         str(len(row.values)),
     ]

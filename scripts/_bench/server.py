@@ -117,8 +117,14 @@ def _events(events: list[tuple[str | None, Any]]) -> bytes:
 def _messages(asked: dict[str, Any]) -> tuple[bytes, str]:
     usage = {"input_tokens": 10, "output_tokens": 1}
     message = {
-        "id": "msg_1", "type": "message", "role": "assistant", "model": asked.get("model", "m"),
-        "content": [], "stop_reason": None, "stop_sequence": None, "usage": usage,
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "model": asked.get("model", "m"),
+        "content": [],
+        "stop_reason": None,
+        "stop_sequence": None,
+        "usage": usage,
     }
     if not asked.get("stream"):
         block = {"type": "text", "text": TEXT}
@@ -139,19 +145,36 @@ def _messages(asked: dict[str, Any]) -> tuple[bytes, str]:
 def _responses(asked: dict[str, Any]) -> tuple[bytes, str]:
     part = {"type": "output_text", "text": TEXT, "annotations": []}
     item = {
-        "id": "msg_1", "type": "message", "role": "assistant", "status": "completed",
+        "id": "msg_1",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
         "content": [part],
     }
     usage = {
-        "input_tokens": 10, "output_tokens": 1, "total_tokens": 11,
+        "input_tokens": 10,
+        "output_tokens": 1,
+        "total_tokens": 11,
         "input_tokens_details": {"cached_tokens": 0},
         "output_tokens_details": {"reasoning_tokens": 0},
     }
     response = {
-        "id": "resp_1", "object": "response", "created_at": 1, "status": "completed",
-        "model": asked.get("model", "m"), "output": [item], "usage": usage, "error": None,
-        "parallel_tool_calls": True, "tool_choice": "auto", "tools": [], "metadata": {},
-        "incomplete_details": None, "instructions": None, "temperature": 1.0, "top_p": 1.0,
+        "id": "resp_1",
+        "object": "response",
+        "created_at": 1,
+        "status": "completed",
+        "model": asked.get("model", "m"),
+        "output": [item],
+        "usage": usage,
+        "error": None,
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+        "metadata": {},
+        "incomplete_details": None,
+        "instructions": None,
+        "temperature": 1.0,
+        "top_p": 1.0,
     }
     if not asked.get("stream"):
         return json.dumps(response).encode(), "application/json"
