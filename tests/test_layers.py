@@ -48,9 +48,11 @@ SANDBOX_OF = {
 """The faces of the sandbox that each side may name; the package itself does nothing."""
 
 THIRD_PARTY = {
+    "anyio": ("forkrun.mcp",),
     "anthropic": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
     "httpx2": ("forkrun.models.sdk_road",),
+    "mcp": ("forkrun.mcp",),
     "msgspec": ("forkrun",),
     "pathspec": ("forkrun.tools", "forkrun.workspace"),
     "rich": ("forkrun.cli.progress",),
