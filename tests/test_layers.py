@@ -48,10 +48,12 @@ SANDBOX_OF = {
 """The faces of the sandbox that each side may name; the package itself does nothing."""
 
 THIRD_PARTY = {
+    "anyio": ("forkrun.mcp",),
     "anthropic": ("forkrun.models.sdk_road",),
     "genai_prices": ("forkrun.models.prices",),
     "jsonschema_rs": ("forkrun.structured.shape",),
     "httpx2": ("forkrun.models.sdk_road",),
+    "mcp": ("forkrun.mcp",),
     "msgspec": ("forkrun",),
     "opentelemetry": ("forkrun.tracing",),
     "pathspec": ("forkrun.tools", "forkrun.workspace"),

@@ -46,7 +46,13 @@ def parse(argv: Sequence[str]) -> Any:
         title="commands", metavar="COMMAND", prog="forkrun", parser_class=_Parser
     )
     # Where a command is named, its flags alone are made: that of the largest takes 3 ms.
-    known = {"spawn": _spawn, "exec": _exec, "doctor": _doctor, "agents": _agents}
+    known = {
+        "spawn": _spawn,
+        "exec": _exec,
+        "doctor": _doctor,
+        "agents": _agents,
+        "mcp": _mcp,
+    }
     for add in [known[argv[0]]] if argv and argv[0] in known else known.values():
         add(commands)
     options = parser.parse_args(argv)
@@ -269,6 +275,40 @@ def _run_agents(options: Any) -> int:
     from forkrun.cli.agents import list_agents
 
     return list_agents(cwd=options.cwd or ".", as_json=options.json)
+
+
+def _mcp(commands: Any) -> None:
+    parser = commands.add_parser(
+        "mcp",
+        allow_abbrev=False,
+        help="be an MCP server on stdio with one tool, task",
+        description="Be an MCP server on stdin and stdout, whose one tool, task, runs a subagent "
+        "in its own process. The flags hold for every run.",
+    )
+    parser.set_defaults(command=_run_mcp)
+    parser.add_argument("--model", metavar="NAME", help="as for spawn (default: $FORKRUN_MODEL)")
+    parser.add_argument(
+        "--agent",
+        metavar="NAME|FILE",
+        help="every task is for this agent (default: the host chooses; see forkrun agents)",
+    )
+    parser.add_argument("--system", metavar="TEXT", help="replaces our system prompt")
+    parser.add_argument("--append-system-prompt", metavar="TEXT", help="follows the system prompt")
+    parser.add_argument(
+        "--at-once", type=values.count, default=8, metavar="N", help="runs at a time (default 8)"
+    )
+    _rights(parser.add_argument_group("rights"))
+    _limits(parser.add_argument_group("limits"))
+
+
+def _run_mcp(options: Any) -> int:
+    from forkrun.cli.mcp import main
+
+    # What a server has no flag for is as it is without the flag.
+    for name, value in vars(parse(["spawn", "--prompt", "(the host gives it)"])).items():
+        if not hasattr(options, name):
+            setattr(options, name, value)
+    return main(job_of(options), is_one_agent=options.agent is not None, at_once=options.at_once)
 
 
 def _run_spawn(options: Any) -> int:
