@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ConfirmedEvent,
         DeniedEvent,
         Event,
+        HookEvent,
         LimitEvent,
         MissedEvent,
         RecoveredEvent,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         TurnEvent,
     )
     from forkrun.gate import Allow, Deny
+    from forkrun.hook_answers import HookOutcome
+    from forkrun.hooks import HookInput, Hooks
     from forkrun.job import Job
     from forkrun.limits import Limits
     from forkrun.models.base import Model, Reply, Request, Usage
@@ -66,6 +69,10 @@ __all__ = [
     "Deny",
     "Event",
     "ForkrunError",
+    "HookEvent",
+    "HookInput",
+    "HookOutcome",
+    "Hooks",
     "InputError",
     "Job",
     "LimitEvent",
@@ -125,6 +132,7 @@ _HOMES = {
         "ConfirmedEvent",
         "DeniedEvent",
         "Event",
+        "HookEvent",
         "LimitEvent",
         "MissedEvent",
         "RecoveredEvent",
@@ -141,6 +149,8 @@ _HOMES = {
         "Allow",
         "Deny",
     ),
+    "forkrun.hook_answers": ("HookOutcome",),
+    "forkrun.hooks": ("HookInput", "Hooks"),
     "forkrun.job": ("Job",),
     "forkrun.limits": ("Limits",),
     "forkrun.models.base": (
