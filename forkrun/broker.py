@@ -51,8 +51,6 @@ from forkrun.protocol import (
 from forkrun.record import Record
 from forkrun.replies import Reading, read_reply, result_block
 from forkrun.result import Denial, Failure, LimitHit, StopReason
-from forkrun.structured.roads import NOT_ALONE
-from forkrun.structured.shape import NotShaped
 from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
 
@@ -184,6 +182,8 @@ class Broker:
         turn = self.ledger.turns
         if self._answering is None:
             return Ending(stop_reason="completed", summary=text, summary_turn=turn)
+        from forkrun.structured.shape import NotShaped
+
         try:
             json, value = self._answering.shape.read(text)
         except NotShaped as fault:
@@ -222,7 +222,7 @@ class Broker:
                 continue
             self._pending[call.id] = b""  # results stand in the order of the calls
             if self._answering and self._answering.takes(call):
-                self._answer(call, NOT_ALONE)
+                self._answer(call, prompts.ANSWER_NOT_ALONE)
             elif fault := reading.faults.get(call.id):
                 self._answer(call, f"{call.name}: {fault}")
             else:
@@ -347,6 +347,8 @@ class Broker:
         self, reading: Reading, why: str, *, stop_reason: StopReason, limit: LimitHit | None
     ) -> Ending:
         """End with what was said last: an answer of the form asked for, or else as it is."""
+        from forkrun.structured.shape import NotShaped
+
         assert self._answering is not None
         final = [call for call in reading.calls if self._answering.takes(call)]
         text = self._answering.text_of(final[0]) if final else reading.text
@@ -504,7 +506,7 @@ class _StopDetails(msgspec.Struct):
     explanation: str | None = None
 
 
-def _schema_failed(text: str, fault: NotShaped, *, turn: int) -> Ending:
+def _schema_failed(text: str, fault: Exception, *, turn: int) -> Ending:
     message = f"no answer matched the JSON schema; the last one:\n{fault}"
     return Ending(
         stop_reason="schema_failed",

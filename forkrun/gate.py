@@ -64,6 +64,11 @@ class Gate:
             reason = await self._judged(command)
             if reason is not None:
                 return reason
+        if call.name == "task":  # the other tools are judged where their paths are resolved
+            agent = wanted.get("agent") or wanted.get("subagent_type")
+            reason = self._policy.judge("task", agent if isinstance(agent, str) else "")
+            if reason is not None:
+                return reason
         return await self._forbidden(call.name, wanted)
 
     async def _judged(self, command: str) -> str | None:

@@ -42,10 +42,6 @@ _AGAIN: dict[Road, str] = {
     "words": "Answer again, with the whole corrected JSON and nothing else.",
 }
 _WRONG = "That is not an answer of the form that was asked for:\n{problems}\n{again}"
-NOT_ALONE = (
-    f"Not taken: {FINAL_ANSWER} stood beside other calls. Read their results, then call it again, "
-    "alone."
-)
 
 
 class Answering(msgspec.Struct, frozen=True, kw_only=True):
