@@ -82,6 +82,7 @@ class Broker:
         self._max_tokens = opening.max_tokens
         self._gate = gate
         self._answering = opening.answering
+        self._by_tool = opening.by_tool
         self._limits = limits
         self._deadline = deadline
         self._record = record
@@ -142,6 +143,8 @@ class Broker:
                 reply, reading = await self._ask_model(worker, recovery=False)
                 step = await self._step_after(reply, reading, worker)
             except ModelError as error:
+                if self._takes_other_road(error):
+                    continue
                 return self._ended_by(error)
             if step is not None:
                 return step
@@ -195,6 +198,18 @@ class Broker:
             stop_reason="completed", summary=json, summary_turn=turn, structured_output=value
         )
 
+    def _takes_other_road(self, error: ModelError) -> bool:
+        """Begin again, with the tool for the answer, where the API does not take its form."""
+        if self._by_tool is None or self.ledger.replies:
+            return False
+        from forkrun.structured.roads import is_refused
+
+        if not is_refused(error):
+            return False
+        opening, self._by_tool = self._by_tool(), None
+        self._conversation, self._answering = opening.conversation, opening.answering
+        return True
+
     def _answer_in(self, reading: Reading) -> Ending | None:
         """Take the call that is the final answer; None where it is not there or does not stand."""
         final = [call for call in reading.calls if self._answering and self._answering.takes(call)]
@@ -211,11 +226,11 @@ class Broker:
 
     async def _admit(self, reading: Reading) -> Ending | Calls | None:
         """Choose the calls that may run; the others get their results here and now."""
+        if ending := self._answer_in(reading):
+            return ending
         if hit := await self._spending_hit():
             self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
             return None
-        if ending := self._answer_in(reading):
-            return ending
         admitted: list[ToolCall] = []
         for call in reading.calls:
             if call.id in self._pending:
