@@ -198,12 +198,12 @@ def _forked(
 
 
 def _names_of_calls(call_ids: tuple[str, ...], snapshot: Snapshot) -> list[str]:
-    """Give the tools of these calls, which stand in the last messages."""
+    """Give the tools of these calls, which stand in one of the last messages."""
     from forkrun.snapshot.shape import parse_message
 
     return [
         str(block.value("name"))
-        for message in snapshot.messages[-2:]
+        for message in snapshot.messages[-4:]
         for block in parse_message(message, 0).calls
         if block.id in call_ids
     ]
