@@ -21,7 +21,10 @@ from forkrun.models.base import Heard, Reply, Request, Usage
 POOL = "process pool that runs `bash -c true` twice a job"
 TURNS = (
     ("tool_use", {"type": "tool_use", "id": "t1", "name": "bash", "input": {"command": "true"}}),
-    ("tool_use", {"type": "tool_use", "id": "t2", "name": "read_file", "input": {"file_path": "a"}}),
+    (
+        "tool_use",
+        {"type": "tool_use", "id": "t2", "name": "read_file", "input": {"file_path": "a"}},
+    ),
     ("end_turn", {"type": "text", "text": "done"}),
 )
 
