@@ -50,8 +50,10 @@ class Launcher:
             self._living()
 
     async def start(self, spec: Spec) -> Child:
-        """Start a worker for a sandbox of this spec. Raises ForkrunError, also where the machine has
-        no room for one more."""
+        """Start a worker for a sandbox of this spec.
+
+        Raises ForkrunError, also where the machine has no room for one more.
+        """
         if self._alive >= self._look_again_at:
             from forkrun.room import check_room
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from forkrun.errors import ForkrunError
 
-DESCRIPTORS_PER_RUN = 24
+DESCRIPTORS_PER_RUN = 14
 PROCESSES_PER_RUN = 4
 MEMORY_PER_RUN_BYTES = 12 * 1024 * 1024
 KEPT = 0.05

@@ -1,6 +1,6 @@
 """The pace of all runs of one `Runner` towards one model.
 
-    run ─▶ turn (first come, first served; so many at once) ─▶ hold (what the server asked for) ─▶ model
+    run ─▶ turn (first come, first served; so many at once) ─▶ hold (as the server asked) ─▶ model
 
 What one run is told, all know: where the server answers with Retry-After, no run of the same
 runner sends a request before that time is over. Then they begin spread out, not all at once.
@@ -22,7 +22,7 @@ SPREAD_S = 5.0
 
 
 class PacedModel:
-    """A model, asked at a pace that all who ask have in common. It leaves the closing to its owner."""
+    """A model, asked at a pace that all who ask have in common; its owner closes it."""
 
     def __init__(self, model: Model, *, max_requests: int = MAX_REQUESTS) -> None:
         """`max_requests` is how many may be on their way at the same time."""
