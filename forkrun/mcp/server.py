@@ -229,13 +229,15 @@ async def _tell(host: ServerRequestContext[Any], heard: _Heard) -> None:
 
 def _structured(result: Result) -> dict[str, Any]:
     """Give the structured content of a result; what a subagent or a model worded is made inert."""
-    known = {name: getattr(result, name, None) for name in TaskOutput.__struct_fields__}
+    known: dict[str, Any] = {
+        name: getattr(result, name, None) for name in TaskOutput.__struct_fields__
+    }
     paths = len(result.changes) + len(result.withheld)
     changes = [_inert(each, "path") for each in result.changes[:MAX_PATHS]]
     withheld = [_inert(each, "path", "reason") for each in result.withheld[:MAX_PATHS]]
     output = TaskOutput(
-        **known
-        | {
+        **{
+            **known,
             "provenance": PROVENANCE,
             "summary": bounded(inert(result.summary), max_chars=MAX_CHARS),
             "denials": len(result.denials),
