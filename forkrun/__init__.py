@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from forkrun.gate import Allow, Deny
     from forkrun.job import Job
     from forkrun.limits import Limits
+    from forkrun.mcp.config import McpServer
     from forkrun.models.base import Model, Reply, Request, Usage
     from forkrun.policy import Policy
     from forkrun.result import Result
@@ -70,6 +71,7 @@ __all__ = [
     "Job",
     "LimitEvent",
     "Limits",
+    "McpServer",
     "MissedEvent",
     "Model",
     "ModelError",
@@ -143,6 +145,7 @@ _HOMES = {
     ),
     "forkrun.job": ("Job",),
     "forkrun.limits": ("Limits",),
+    "forkrun.mcp.config": ("McpServer",),
     "forkrun.models.base": (
         "Model",
         "Reply",

@@ -64,6 +64,10 @@ class Gate:
             reason = await self._judged(command)
             if reason is not None:
                 return reason
+        if call.name.startswith("mcp__"):
+            reason = self._policy.judge(call.name)
+            if reason is not None:
+                return reason
         return await self._forbidden(call.name, wanted)
 
     async def _judged(self, command: str) -> str | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from importlib.util import find_spec
 from typing import Literal
 
 import msgspec
@@ -67,6 +66,8 @@ def check_servers(servers: Mapping[str, McpServer]) -> None:
 
 def check_installed() -> None:
     """Raise UsageError, with the remedy, where the SDK is not installed."""
+    from importlib.util import find_spec
+
     if find_spec("mcp") is None:
         raise UsageError(
             "this needs the package mcp, which is not installed",

@@ -43,7 +43,9 @@ async def piped(
         cwd=cwd,
         start_new_session=True,
     )
-    drain = Drain(process.stderr, stderr)
+    assert process.stderr
+    drain = Drain(os.dup(process.stderr.fileno()), stderr)
+    process.stderr.close()
     received, reading = anyio.create_memory_object_stream[Any](0)
     writing, to_send = anyio.create_memory_object_stream[Any](0)
     tasks: list[asyncio.Task[None]] = []

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -14,7 +13,7 @@ from forkrun.errors import ChannelError, ConfigurationError
 from forkrun.mcp.config import McpServer
 from forkrun.mcp.content import MAX_TOOLS, fitted
 from forkrun.mcp.remote import RemoteServer
-from forkrun.protocol import Listed, ServerProgram, ServerTools, ToolCall, ToolResult
+from forkrun.protocol import Listed, ServerProgram, ServerTools, ToolCall, ToolLimits, ToolResult
 from forkrun.supervisor import Worker
 from forkrun.task import bounded
 from forkrun.text import one_line
@@ -39,11 +38,10 @@ class Servers:
             if not server.is_confined
         ]
         self._holders: dict[str, RemoteServer] = {}
-        self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> Servers:
         for remote in self._remote:
-            await self._stack.enter_async_context(remote)
+            await remote.__aenter__()
         return self
 
     async def __aexit__(
@@ -52,7 +50,7 @@ class Servers:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._stack.aclose()
+        await asyncio.gather(*(remote.__aexit__() for remote in self._remote))
 
     async def definitions(self, worker: Worker) -> list[dict[str, Any]]:
         """Give the definitions of all tools, once every server has said what it offers.
@@ -82,13 +80,13 @@ class Servers:
         return tool in self._holders
 
     async def call(
-        self, call: ToolCall, *, timeout_s: float, max_chars: int, heard: Callable[[], None]
+        self, call: ToolCall, *, timeout_s: float, heard: Callable[[], None]
     ) -> ToolResult:
         """Run a call outside of the sandbox; what goes wrong stands in the result."""
         said = await self._holders[call.name].call(
             call.name, call.input, timeout_s=timeout_s, heard=heard
         )
-        text = bounded(said.text, max_chars=max_chars)
+        text = bounded(said.text, max_chars=ToolLimits().result_chars)
         return ToolResult(id=call.id, text=text, is_error=said.is_error, images=said.images)
 
     async def _inside(self, worker: Worker) -> list[ServerTools]:
