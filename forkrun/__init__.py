@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from forkrun.hooks import HookInput, Hooks
     from forkrun.job import Job
     from forkrun.limits import Limits
+    from forkrun.mcp.config import McpServer
     from forkrun.models.base import Model, Reply, Request, Usage
     from forkrun.policy import Policy
     from forkrun.result import Result
@@ -77,6 +78,7 @@ __all__ = [
     "Job",
     "LimitEvent",
     "Limits",
+    "McpServer",
     "MissedEvent",
     "Model",
     "ModelError",
@@ -153,6 +155,7 @@ _HOMES = {
     "forkrun.hooks": ("HookInput", "Hooks"),
     "forkrun.job": ("Job",),
     "forkrun.limits": ("Limits",),
+    "forkrun.mcp.config": ("McpServer",),
     "forkrun.models.base": (
         "Model",
         "Reply",

@@ -9,7 +9,7 @@ A translation never looks at files and judges nothing: rules see the call of our
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
@@ -35,10 +35,12 @@ class Names:
         self,
         translations: Mapping[str, Translation] | None,
         *,
+        listed: Sequence[str] = (),
         open_calls: Sequence[str] = (),
         may_start: bool = False,
     ) -> None:
-        self._translations = translations
+        self._translations = None if translations is None else dict(translations)
+        self._listed = frozenset(listed)
         self._open_calls = frozenset(open_calls)
         self._may_start = may_start
 
@@ -61,11 +63,27 @@ class Names:
         not ours is taken for the tool that started the fork. `may_start`: such a tool is `task`.
         """
         found = {}
-        for tool in tools:
-            name = str(tool.get("name"))
+        listed = [str(tool.get("name")) for tool in tools]
+        for name, tool in zip(listed, tools, strict=True):
             if translation := _translation(name, kind=str(tool.get("type") or "")):
                 found[name] = translation
-        return cls(found, open_calls=open_calls, may_start=may_start)
+        return cls(found, listed=listed, open_calls=open_calls, may_start=may_start)
+
+    @property
+    def are_a_parents(self) -> bool:
+        """Whether the list of tools is a parent's, which must not change."""
+        return self._translations is not None
+
+    def offer(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Let tools be called that are ours for this run alone, and give their names.
+
+        In a fork those alone that the parent's list has.
+        """
+        if self._translations is None:
+            return tuple(names)
+        shown = tuple(name for name in names if name in self._listed)
+        self._translations |= {name: _same(name) for name in shown}
+        return shown
 
     def ours_for(self, call: ToolCall) -> ToolCall:
         """Give the call of ours that this call means. Raises NotOurs with words for the model."""

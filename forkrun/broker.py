@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import nullcontext
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -54,6 +55,9 @@ from forkrun.result import Denial, Failure, LimitHit, StopReason
 from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
 
+if TYPE_CHECKING:
+    from forkrun.mcp.servers import Servers
+
 Calls = tuple[ToolCall, ...]
 
 
@@ -90,10 +94,21 @@ class Broker:
         self._hooks = hooks
         self._spans = spans
         nest.tree.enter(model.name, self.ledger)
-        self._tasks: list[ToolCall] = []  # admitted, to be run before the next request
+        self._servers: Servers | None = None
+        self._tasks: list[ToolCall] = []  # admitted, to be run here before the next request
         self._last_sign = time.monotonic()
         self._pending: dict[str, bytes] = {}  # result blocks of the newest reply's calls, in order
         self._words: list[bytes] = []  # text blocks that follow them
+
+    async def offer(self, servers: Servers, worker: Worker) -> tuple[str, ...]:
+        """Show the model the tools of MCP servers; give the names of those that it may call."""
+        definitions = await servers.definitions(worker)
+        shown = self._names.offer([each["name"] for each in definitions])
+        if not self._names.are_a_parents:
+            self._conversation.offer(definitions)
+        self._servers = servers
+        self._signed()
+        return shown
 
     async def serve(self, worker: Worker) -> Ending:
         """Answer the child until the run has an end, which it is then told."""
@@ -257,12 +272,14 @@ class Broker:
             if reason is None:
                 return self._tasks.append(ours)
         if reason is None:
-            return admitted.append(ours)
+            is_here = self._servers is not None and self._servers.holds(ours.name)
+            return (self._tasks if is_here else admitted).append(ours)
         self._answer(call, reason)
         return self._deny(ours, reason)
 
     async def _run_tasks(self, worker: Worker) -> None:
-        """Run the subagents that were asked for, all at once, as long as the child lives."""
+        """Run what is run on this side, all at once, as long as the child lives: subagents, and
+        tools of MCP servers outside of the sandbox."""
         calls, self._tasks = self._tasks, []
         if not calls:
             return
@@ -280,9 +297,16 @@ class Broker:
         self._record.call(call, turn=turn)
         self._spans.tool_begins(call)
         with self._spans.around(call):
-            result = await self._nest.run(call)
+            result = await self._result_here(call)
         self._signed()
         await self._take(call, Ran(result=result, duration_s=time.monotonic() - began))
+
+    async def _result_here(self, call: ToolCall) -> ToolResult:
+        if self._servers is None or not self._servers.holds(call.name):
+            return await self._nest.run(call)
+        return await self._servers.call(
+            call, timeout_s=self._limits.tool_timeout_s, heard=self._signed
+        )
 
     def _after_cut(self, reading: Reading) -> Ending | None:
         max_tokens = self._max_tokens

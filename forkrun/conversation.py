@@ -79,6 +79,14 @@ class Conversation:
         """Continue where a snapshot ends: with the directive of the fork as the last message."""
         return cls(start)
 
+    def offer(self, tools: Sequence[Mapping[str, Any]]) -> None:
+        """Show the model further tools, before the first request of a fresh conversation."""
+        added = msgspec.json.encode(tools)
+        ours = bytes(self._params.get("tools", b"[]"))
+        whole = ours[:-1] + b"," * (len(ours) > 2) + added[1:] if tools else ours
+        self._params = {**self._params, "tools": msgspec.Raw(whole)} if tools else self._params
+        self._size += len(added)
+
     def add_user(self, blocks: Iterable[bytes]) -> None:
         """Add a user message made of these blocks (the JSON of each), tool results first.
 

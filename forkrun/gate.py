@@ -67,6 +67,8 @@ class Gate:
         if call.name == "task":  # the other tools are judged where their paths are resolved
             agent = wanted.get("agent") or wanted.get("subagent_type")
             reason = self._policy.judge("task", agent if isinstance(agent, str) else "")
+        if call.name.startswith("mcp__"):
+            reason = self._policy.judge(call.name)
             if reason is not None:
                 return reason
         return await self._forbidden(call.name, wanted)

@@ -12,6 +12,7 @@ from forkrun.catalog import INPUTS
 from forkrun.environment import fits
 from forkrun.errors import UsageError
 from forkrun.limits import Limits
+from forkrun.mcp.config import McpServer, check_servers
 from forkrun.protocol import Rules
 
 WorkspaceMode = Literal["commit", "discard", "live", "read-only", "temp"]
@@ -43,8 +44,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
     `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
     confinement there must be. `root`: a root file system to run in. `readable` and `writable`:
-    further paths of the host. `env`: further variables for commands. `transcript`: a file that
-    gets every reply and result.
+    further paths of the host. `env`: further variables for commands. `mcp_servers`: by name, MCP
+    servers whose tools the model gets. `transcript`: a file that gets every reply and result.
 
     >>> job = forkrun.Job(prompt="Look around", workspace="temp", tools=("glob", "grep"))
     >>> forkrun.run_sync(job, model="script:replies.jsonl").stop_reason
@@ -76,6 +77,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     readable: tuple[str, ...] = ()
     writable: tuple[str, ...] = ()
     limits: Limits = Limits()
+    mcp_servers: dict[str, McpServer] = {}
     transcript: str | None = None
 
     @property
@@ -96,6 +98,7 @@ def check(job: Job) -> None:
     for tool in job.tools or ():
         if tool not in INPUTS:
             raise UsageError(f"unknown tool: {tool}", hint=f"the tools are {', '.join(INPUTS)}")
+    check_servers(job.mcp_servers)
     if job.root is not None and not os.path.isdir(job.root):
         raise UsageError(f"the root is not a directory: {job.root}")
     for name in job.env:

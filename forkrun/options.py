@@ -11,6 +11,7 @@ import msgspec
 from forkrun.errors import UsageError
 from forkrun.job import Dangling, Job, Network, SandboxLevel, WorkspaceMode
 from forkrun.limits import Limits
+from forkrun.mcp.config import McpServer
 from forkrun.policy import Policy
 from forkrun.protocol import Rules
 
@@ -41,6 +42,7 @@ class JobOptions(TypedDict, total=False):
     writable: Sequence[str | os.PathLike[str]]
     limits: Limits
     transcript: str | os.PathLike[str] | None
+    mcp_servers: Mapping[str, McpServer | Mapping[str, Any]]
 
 
 def job_from(prompt: str | Job, options: Mapping[str, Any]) -> Job:

@@ -3,6 +3,7 @@
     child                               parent (broker)
       ◀── Start ───────────────────────────  what to confine, which tools, which limits
       ──▶ Ready ───────────────────────────  the confinement that is really in force
+      ──▶ Listed ──────────────────────────  where it has MCP servers: what they offer
       ──▶ Ask ─────────────────────────────  one model reply, please
       ◀── Turn(calls) ─────────────────────  the calls of that reply that may run
       ──▶ Started, Alive …, Ran ───────────  one by one
@@ -72,11 +73,36 @@ class Rules(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     ask: tuple[str, ...] = ()
 
 
+class ServerProgram(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """An MCP server that the child starts inside its sandbox: its name and its command line."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+class ServerTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool of an MCP server: `name` as the model may call it, `schema` the JSON of an object."""
+
+    name: str
+    description: str
+    schema: bytes
+
+
+class ServerTools(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What one MCP server offers, or why it cannot be used. `left_out`: names that do not fit."""
+
+    server: str
+    tools: tuple[ServerTool, ...] = ()
+    left_out: tuple[str, ...] = ()
+    error: str | None = None
+
+
 class Start(Message, tag="start"):
     """The first frame: everything that the child is told.
 
     `env` is the environment of the commands that it runs; `rules` the layers of permission rules,
-    each of which must allow a call (the run's own and those of its parents).
+    each of which must allow a call (the run's own and those of its parents). `servers` are the MCP
+    servers that it starts.
     """
 
     run_id: str
@@ -86,12 +112,19 @@ class Start(Message, tag="start"):
     rules: tuple[Rules, ...]
     env: dict[str, str]
     sandbox: Spec
+    servers: tuple[ServerProgram, ...] = ()
 
 
 class Ready(Message, tag="ready"):
     """The child is confined, and this is how."""
 
     report: Report
+
+
+class Listed(Message, tag="listed"):
+    """What the MCP servers of the child offer, one entry for each that it was told to start."""
+
+    servers: tuple[ServerTools, ...]
 
 
 class Ask(Message, tag="ask"):
@@ -178,4 +211,4 @@ ToZygote = Fork | Reap
 FromZygote = Forked | Reaped
 
 ToChild = Start | Turn | Finish
-ToParent = Ready | Ask | Started | Alive | Ran | Done | Fault
+ToParent = Ready | Listed | Ask | Started | Alive | Ran | Done | Fault

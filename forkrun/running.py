@@ -36,6 +36,7 @@ from forkrun.gate import CanUseTool, Gate
 from forkrun.hooks import Hooks, RunHooks
 from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
+from forkrun.mcp.opening import open_servers
 from forkrun.models.base import Model
 from forkrun.nesting import (
     Nest,
@@ -62,6 +63,7 @@ from forkrun.transcript import Transcript
 from forkrun_sandbox.spec import Report
 
 if TYPE_CHECKING:
+    from forkrun.mcp.servers import Servers
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.structured.shape import Shape
     from forkrun.workspace.commit import Recovery
@@ -398,21 +400,25 @@ class Run:
     ) -> Ending:
         """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
         try:
-            self._sandbox = await self._confine(worker, place, plan)
-            record.event(
-                StartedEvent,
-                model=self._model.name,
-                limits=self._limits,
-                tools=self._opening.tools,
-                sandbox=self._sandbox,
-            )
-            ending = await broker.serve(worker)
-            await check_end(worker, ending)
-            return ending
+            async with open_servers(self._job, environ=self._environ) as servers:
+                self._sandbox = await self._confine(worker, place, plan, servers)
+                further = await broker.offer(servers, worker) if servers else ()
+                record.event(
+                    StartedEvent,
+                    model=self._model.name,
+                    limits=self._limits,
+                    tools=(*self._opening.tools, *further),
+                    sandbox=self._sandbox,
+                )
+                ending = await broker.serve(worker)
+                await check_end(worker, ending)
+                return ending
         except ChannelError as error:
             return await after_crash(worker, broker.ledger, self._limits, error=error)
 
-    async def _confine(self, worker: Worker, place: Place, plan: Plan) -> SandboxRecord:
+    async def _confine(
+        self, worker: Worker, place: Place, plan: Plan, servers: Servers | None
+    ) -> SandboxRecord:
         await worker.send(
             Start(
                 run_id=self.run_id,
@@ -422,6 +428,7 @@ class Run:
                 rules=self._policy.layers,
                 env={**place.command_environ, **self._spans.environ()},
                 sandbox=worker.spec,
+                servers=servers.programs if servers else (),
             )
         )
         message = await worker.receive()

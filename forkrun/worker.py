@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from forkrun.channel import Channel, decoder_of
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
-from forkrun.protocol import Done, Fault, Ready, Rules, Start, ToChild
+from forkrun.protocol import Done, Fault, Listed, Ready, Rules, Start, ToChild
 from forkrun_sandbox.enter import enter, prepare
 from forkrun_sandbox.fault import SandboxFault
 
@@ -101,6 +101,8 @@ def _work(start: Start, channel: Channel[ToChild]) -> str:
         **_rules(start.rules),
         alive=channel.alive,
     ) as tools:
+        if start.servers:
+            channel.send(Listed(servers=tools.open_servers(start.servers)))
         return run_loop(channel, tools)
 
 

@@ -8,7 +8,8 @@ import os
 
 from forkrun.agents import load
 from forkrun.job import Job, check, workspace_path
-from forkrun.mcp.server import check_installed, serve
+from forkrun.mcp.config import check_installed
+from forkrun.mcp.server import serve
 
 
 def main(job: Job, *, is_one_agent: bool, at_once: int) -> int:
@@ -21,7 +22,6 @@ def main(job: Job, *, is_one_agent: bool, at_once: int) -> int:
     workspace_path(job, os.environ)
     # The SDK's own complaints, about a host that is gone for one, are not for people.
     logging.getLogger("mcp").addHandler(logging.NullHandler())
-    logging.getLogger("mcp").propagate = False
     agents = [] if is_one_agent else load(cwd=job.cwd or ".")
     asyncio.run(serve(job, environ=os.environ, agents=agents, at_once=at_once))
     return 0

@@ -186,6 +186,14 @@ def _rights(group: Any) -> None:
         help="how much confinement there must be (default: required)",
     )
     group.add_argument(
+        "--mcp-config",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="FILE|JSON",
+        help='MCP servers whose tools the model gets: {"mcpServers": {NAME: {"command": …}}}',
+    )
+    group.add_argument(
         "--env",
         action="append",
         default=[],
@@ -390,12 +398,25 @@ def job_of(options: Any) -> Any:
         env=dict(_variable(text) for text in options.env),
         limits=Limits(**{field: value for field, value in given.items() if value is not None}),
         transcript=options.transcript,
+        mcp_servers=_mcp_servers(options.mcp_config),
     )
     if options.agent is None:
         return job
     from forkrun.cli.agents import as_agent
 
     return as_agent(options.agent, job, is_fork=options.snapshot is not None, quiet=options.quiet)
+
+
+def _mcp_servers(given: Sequence[str]) -> dict[str, Any]:
+    if not given:
+        return {}
+    from forkrun.cli import tell
+    from forkrun.mcp.reading import read_servers
+
+    servers, notices = read_servers(given, environ=os.environ)
+    for notice in notices:
+        tell(notice)
+    return servers
 
 
 def _prompt(options: Any) -> str:

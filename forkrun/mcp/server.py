@@ -14,13 +14,11 @@ import asyncio
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from forkrun.agents import Agent
-from forkrun.errors import UsageError
 from forkrun.events import Event
 from forkrun.inert import inert
 from forkrun.job import Job
@@ -69,15 +67,6 @@ class TaskOutput(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: str
     limit: LimitHit | None
     error: Failure | None
-
-
-def check_installed() -> None:
-    """Raise UsageError, with the remedy, where the SDK is not installed."""
-    if find_spec("mcp") is None:
-        raise UsageError(
-            "MCP needs the package mcp, which is not installed",
-            hint="install it beside forkrun: pip install 'mcp>=2.3,<3' (the extra named mcp)",
-        )
 
 
 async def serve(
@@ -229,13 +218,15 @@ async def _tell(host: ServerRequestContext[Any], heard: _Heard) -> None:
 
 def _structured(result: Result) -> dict[str, Any]:
     """Give the structured content of a result; what a subagent or a model worded is made inert."""
-    known = {name: getattr(result, name, None) for name in TaskOutput.__struct_fields__}
+    known: dict[str, Any] = {
+        name: getattr(result, name, None) for name in TaskOutput.__struct_fields__
+    }
     paths = len(result.changes) + len(result.withheld)
     changes = [_inert(each, "path") for each in result.changes[:MAX_PATHS]]
     withheld = [_inert(each, "path", "reason") for each in result.withheld[:MAX_PATHS]]
     output = TaskOutput(
-        **known
-        | {
+        **{
+            **known,
             "provenance": PROVENANCE,
             "summary": bounded(inert(result.summary), max_chars=MAX_CHARS),
             "denials": len(result.denials),

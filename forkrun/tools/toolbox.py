@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
@@ -27,11 +27,21 @@ from forkrun.catalog import (
     WriteFileInput,
 )
 from forkrun.errors import ForkrunError
-from forkrun.protocol import Image, ToolCall, ToolLimits, ToolResult
+from forkrun.protocol import (
+    Image,
+    ServerProgram,
+    ServerTools,
+    ToolCall,
+    ToolLimits,
+    ToolResult,
+)
 from forkrun.tools import kernel
 from forkrun.tools.failures import ToolError
 from forkrun.tools.output import cut, sendable
 from forkrun.tools.paths import Workspace
+
+if TYPE_CHECKING:
+    from forkrun.tools.mcp import Servers
 
 Judge = Callable[[str, str], str | None]
 """Takes the name of a tool and the resolved path, relative to the workspace with "/" (for bash the
@@ -85,6 +95,7 @@ class Toolbox:
         self._alive = alive
         self._last_alive = 0.0
         self._seen: dict[str, bytes] = {}
+        self._servers: Servers | None = None
         self._workspace = Workspace(workspace)
         self._adopted = kernel.adopt_orphans(wanted=True)
 
@@ -97,8 +108,19 @@ class Toolbox:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if self._servers is not None:
+            self._servers.__exit__(kind, error, trace)
         kernel.adopt_orphans(wanted=self._adopted)
         self._workspace.__exit__(kind, error, trace)
+
+    def open_servers(self, programs: tuple[ServerProgram, ...]) -> tuple[ServerTools, ...]:
+        """Start MCP servers and give what each offers; they end with the toolbox."""
+        from forkrun.tools.environment import command_environment
+        from forkrun.tools.mcp import Servers
+
+        env = command_environment(self._env, workspace=self._workspace.root)
+        self._servers = Servers(directory=self._workspace.descriptor, env=env)
+        return self._servers.start(programs)
 
     def run(self, call: ToolCall) -> ToolResult:
         """Run one call and give its result; the text is never empty."""
@@ -119,6 +141,8 @@ class Toolbox:
         return ToolResult(id=call.id, text=text, is_error=is_error, denied=denied, images=images)
 
     def _run(self, call: ToolCall) -> tuple[str, bool, tuple[Image, ...]]:
+        if self._servers is not None and self._servers.holds(call.name):
+            return self._served(call, self._servers)
         if call.name not in self._tools or call.name not in FORMS:
             available = ", ".join(self._tools) or "none"
             raise ToolError(f"there is no tool {call.name!r}; available: {available}")
@@ -141,6 +165,16 @@ class Toolbox:
             case _:
                 raise ToolError(f"{call.name} cannot be run here")
         return text, is_error, images
+
+    def _served(self, call: ToolCall, servers: Servers) -> tuple[str, bool, tuple[Image, ...]]:
+        self._ask(call.name, "")
+        said = servers.call(
+            call.name,
+            call.input,
+            timeout_s=self._limits.tool_timeout_s,
+            heard=lambda: self._heard(call.id),
+        )
+        return cut(said.text, limit=self._limits.result_chars), said.is_error, said.images
 
     def _bash(self, call: BashInput, call_id: str) -> tuple[str, bool]:
         from forkrun.tools.bash import bash, check_command
