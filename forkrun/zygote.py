@@ -48,7 +48,8 @@ class Zygote:
         """Start it, and do not wait until it is ready."""
         # The kernel keeps the borders of messages, so each comes whole: unix(7).
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with contextlib.ExitStack() as on_failure, theirs:
+            on_failure.callback(self._control.close)
             self._process = subprocess.Popen(
                 zygote_argv(theirs.fileno()),
                 stdin=subprocess.DEVNULL,
@@ -59,6 +60,7 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
+            on_failure.pop_all()
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._control, self._read)
