@@ -49,9 +49,12 @@ class Zygote:
         """Start it, and do not wait until it is ready."""
         # The kernel keeps the borders of messages, so each comes whole: unix(7).
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        ourselves = os.pidfd_open(os.getpid())
-        fds = [theirs.fileno(), ourselves]
-        try:
+        with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
+            always.enter_context(theirs)
+            on_failure.callback(self._control.close)
+            ourselves = os.pidfd_open(os.getpid())
+            always.callback(os.close, ourselves)
+            fds = [theirs.fileno(), ourselves]
             self._process = subprocess.Popen(
                 zygote_argv(*fds),
                 stdin=subprocess.DEVNULL,
@@ -62,9 +65,7 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
-        finally:
-            theirs.close()
-            os.close(ourselves)
+            on_failure.pop_all()
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._control, self._read)
