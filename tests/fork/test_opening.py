@@ -20,8 +20,8 @@ def opened(snapshot, **options):
 
 
 def test_the_event_loop_goes_on_while_a_snapshot_is_repaired():
-    """Forty megabytes take part of a second, in a thread; ten forks at once share one repair."""
-    snapshot = snapshot_of(40_000_000)
+    """Thirty megabytes take part of a second, in a thread; ten forks at once share one repair."""
+    snapshot = snapshot_of(30_000_000)
 
     async def count():
         opening = asyncio.gather(*(opened(snapshot) for _ in range(10)))
