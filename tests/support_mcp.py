@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support_cli import environment, script
+from support_cli import environment, run, script
 
 HANG_S = 30
 
@@ -127,3 +127,47 @@ def inspector() -> list[str]:
             shutil.rmtree(folder, ignore_errors=True)
             pytest.skip(f"the inspector could not be installed: {done.stderr[-500:]}")
     return [str(modules / ".bin/node"), str(start), "--cli"]
+
+
+SMALL = Path(__file__).resolve().parent / "small_mcp_server.py"
+
+
+def inside(workspace: Path, *arguments: str) -> dict[str, Any]:
+    """The configuration of the small server for inside the sandbox; its file is laid there."""
+    shutil.copy(SMALL, workspace / SMALL.name)
+    return {"command": "python3", "args": [SMALL.name, *arguments]}
+
+
+def outside(*arguments: str, **env: str) -> dict[str, Any]:
+    """The configuration of the small server for outside of the sandbox."""
+    server = {"command": sys.executable, "args": [str(SMALL), *arguments]}
+    return server | ({"env": env} if env else {"network": True})
+
+
+def configured(**servers: dict[str, Any]) -> tuple[str, str]:
+    """The flag that names these servers."""
+    return "--mcp-config", json.dumps({"mcpServers": servers})
+
+
+def events_of(
+    workspace: Path,
+    *lines: dict[str, Any],
+    arguments: tuple[str, ...] = (),
+    check: int | None = 0,
+    **options: Any,
+) -> list[dict[str, Any]]:
+    """Run `forkrun spawn` with these replies and give its events; the last is the result."""
+    model = script(workspace.parent / "script.jsonl", *lines)
+    done = run(
+        *("spawn", "--prompt", "go", "--model", model, "--output-format", "stream-json"),
+        *arguments,
+        cwd=workspace,
+        check=check,
+        **options,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def heads(events: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """What each call came to: the beginning of its text, and whether it is an error."""
+    return [(each["head"], each["is_error"]) for each in events if each["type"] == "tool_result"]
