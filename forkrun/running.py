@@ -20,7 +20,7 @@ import msgspec
 
 from forkrun.broker import Broker
 from forkrun.confinement import Confinement, Plan, Refused
-from forkrun.costs import check_priced, total_cost_usd
+from forkrun.costs import check_priced, load_prices_soon, total_cost_usd
 from forkrun.endings import after_crash, after_files, after_limit, check_end, out_of_time
 from forkrun.errors import ChannelError, SandboxError, UsageError
 from forkrun.events import (
@@ -455,6 +455,7 @@ class Run:
         limit = loop.create_task(worker.until_limit(self._limits))
         idle = loop.create_task(broker.until_idle())
         tasks = (serve, cancel, limit, idle)
+        prices = load_prices_soon(self._model.name)
         try:
             await asyncio.wait(
                 tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
@@ -467,6 +468,8 @@ class Run:
                 return after_limit(broker.ledger, limit.result())
             return out_of_time(broker.ledger, self._limits, is_idle=idle.done())
         finally:
+            if prices is not None:
+                prices.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)

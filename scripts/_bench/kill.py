@@ -108,7 +108,7 @@ async def _by_forkrun(bench: Any, runner: Any, model: Calling, kind: str) -> tup
     victims = os.path.join(bench.workspace, "victims.py")
     with open(VICTIMS, encoding="utf-8") as source, open(victims, "w", encoding="utf-8") as copy:
         copy.write(source.read())
-    argv = _command(kind, mark, "/tmp/ready")  # noqa: S108 - the sandbox's own
+    argv = _command(kind, mark, "/tmp/ready")
     argv[3] = victims
     model.command = shlex.join(argv)
     async with runner.spawn(Job(prompt="go", cwd=bench.workspace)) as run:
@@ -175,7 +175,7 @@ def _orphans(bench: Any, where: str, way: str) -> int:
     program = HOSTS[way].format(command=command, workspace=bench.workspace)
     begin = {
         "the main thread": "main()",
-        "a worker thread": "import threading\nt = threading.Thread(target=main)\nt.start()\nt.join()",
+        "a worker thread": "import threading\nthreading.Thread(target=main).start()",
         "asyncio": "import asyncio\nasyncio.run(asyncio.to_thread(main))",
     }[where]
     argv = [sys.executable, "-c", textwrap.dedent(program) + begin]
