@@ -108,9 +108,7 @@ def read_result(result: Any) -> Said:
             _take(block, parts, images)
     if not parts and not images and result.get("structuredContent") is not None:
         parts.append(printable(msgspec.json.encode(result["structuredContent"]).decode()))
-    return Said(
-        text="\n".join(parts), is_error=result.get("isError") is True, images=tuple(images)
-    )
+    return Said(text="\n".join(parts), is_error=result.get("isError") is True, images=tuple(images))
 
 
 def _take(block: Mapping[str, Any], parts: list[str], images: list[Image]) -> None:

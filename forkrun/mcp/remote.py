@@ -1,8 +1,8 @@
 """MCP servers outside of the sandbox, spoken to by the official SDK on the broker's side.
 
-Each has a task of its own, in which its connection is opened, kept and closed (the SDK's scopes want
-that). What a server is given, its environment and its headers, stays here: it reaches neither the
-child nor the model nor a message, not even where the server repeats it.
+Each has a task of its own, in which its connection is opened, kept and closed (the scopes of the SDK
+want that). What a server is given, its environment and its headers, stays here: it reaches neither
+the child nor the model nor a message, not even where the server repeats it word for word.
 """
 
 from __future__ import annotations
@@ -48,6 +48,7 @@ class RemoteServer:
         self._stop = asyncio.Event()
         self._originals: dict[str, str] = {}
         self._client: Any = None
+        self._status: int | None = None
         self._offered: asyncio.Future[ServerTools]
         self._keeping: asyncio.Task[None]
 
@@ -142,10 +143,16 @@ class RemoteServer:
         client = httpx2.AsyncClient(
             headers=server.headers,
             timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [self._heard_of]},
         )
         await stack.enter_async_context(client)
         return streamable_http_client(server.url, http_client=client)
+
+    async def _heard_of(self, response: Any) -> None:
+        """Bound a response, and keep the status of one that is an error: the SDK says only that."""
+        if response.status_code >= 400:
+            self._status = response.status_code
+        response.stream = _bounded(response.stream)
 
     async def _listed(self, client: Any) -> ServerTools:
         listed: list[Any] = []
@@ -167,7 +174,8 @@ class RemoteServer:
         """Say what went wrong, without an address: it may hold a secret."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = getattr(getattr(error, "response", None), "status_code", self._status)
+        self._status = None
         if status is not None:
             return f"the server answered with HTTP status {status}"
         match type(error).__name__:
@@ -209,23 +217,20 @@ def _secrets(server: McpServer) -> dict[str, str]:
     return dict(sorted(long.items(), key=lambda each: -len(each[0])))
 
 
-async def _bound(response: Any) -> None:
-    """Have a response end with an error where it grows beyond all measure."""
+def _bounded(stream: Any) -> Any:
+    """Give the stream of a response that ends with an error where it grows beyond all measure."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
         async def __aiter__(self) -> AsyncIterator[bytes]:
             left = MAX_RESPONSE_BYTES
-            async for chunk in self._stream:
+            async for chunk in stream:
                 left -= len(chunk)
                 if left < 0:
                     raise httpx2.ReadError(f"a response of more than {MAX_RESPONSE_BYTES} bytes")
                 yield chunk
 
         async def aclose(self) -> None:
-            await self._stream.aclose()
+            await stream.aclose()
 
-    response.stream = Bounded(response.stream)
+    return Bounded()

@@ -2,11 +2,11 @@
 
     child ──▶ initialize, tools/list            once, before the first reply is asked for
     child ──▶ tools/call ──▶ server             one at a time
-          ◀── result, notifications, requests   a request of the server's is refused: only ping is not
+          ◀── result, notifications, requests   its requests are refused, but for ping
 
-Messages are JSON-RPC 2.0, one a line (MCP 2025-11-25, "Transports"). A server has what every command
-of the run has: its rights, its environment, its bounds. It dies with the run, and here at the latest
-when the block of `Servers` is left.
+Messages are JSON-RPC 2.0, one a line (MCP 2025-11-25, "Transports"). A server has what every
+command of the run has: its rights, its environment, its bounds. It dies with the run, and here at
+the latest when the block of `Servers` is left.
 """
 
 from __future__ import annotations
@@ -87,9 +87,7 @@ class Servers:
         started = [(program.name, self._started(program)) for program in programs]
         return tuple(self._listed(name, server, until=until) for name, server in started)
 
-    def call(
-        self, tool: str, raw: bytes, *, timeout_s: float, heard: Callable[[], None]
-    ) -> Said:
+    def call(self, tool: str, raw: bytes, *, timeout_s: float, heard: Callable[[], None]) -> Said:
         """Call a tool with this input, the JSON of an object."""
         server, name = self._tools[tool]
         params = {"name": name, "arguments": msgspec.Raw(raw)}
@@ -98,7 +96,9 @@ class Servers:
                 "tools/call", params, until=time.monotonic() + timeout_s, heard=heard
             )
         except OutOfTime:
-            raise ToolError(f"{tool}: no answer after {timeout_s:g} s; it was told to stop") from None
+            raise ToolError(
+                f"{tool}: no answer after {timeout_s:g} s; it was told to stop"
+            ) from None
         except ServerGone as error:
             raise ToolError(f"{tool}: the server is gone: {error}") from None
         except ServerError as error:

@@ -13,13 +13,6 @@ from support_mcp import configured, events_of, heads, inside
 import forkrun
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "ws"
-    path.mkdir()
-    return path
-
-
 def test_its_tools_are_the_models(workspace: Path) -> None:
     """Each tool has its name and its schema in the request, and a call comes back as it was meant."""
     lines = (
@@ -166,7 +159,11 @@ def test_a_fork_has_those_tools_that_its_parent_had(workspace: Path) -> None:
     """In a fork a tool of the parent's list works, and no other; the list itself stays as it is."""
     snapshot = workspace.parent / "snapshot.json"
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    tool = {"name": "mcp__small__echo", "description": "as the parent has it", "input_schema": schema}
+    tool = {
+        "name": "mcp__small__echo",
+        "description": "as the parent has it",
+        "input_schema": schema,
+    }
     asked = {"role": "user", "content": "what is there?"}
     request = {"model": "claude-test", "max_tokens": 100, "tools": [tool], "messages": [asked]}
     snapshot.write_text(json.dumps(request))
