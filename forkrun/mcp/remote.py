@@ -1,7 +1,7 @@
 """MCP servers outside of the sandbox, spoken to by the official SDK on the broker's side.
 
-Each has a task of its own, in which its connection is opened, kept and closed (the scopes of the SDK
-want that). What a server is given, its environment and its headers, stays here: it reaches neither
+Each has a task of its own, in which its connection is opened, kept and closed, as the scopes of the
+SDK want it. What a server is given, its environment and its headers, stays here: it reaches neither
 the child nor the model nor a message, not even where the server repeats it word for word.
 """
 

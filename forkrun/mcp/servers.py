@@ -1,4 +1,4 @@
-"""The MCP servers of one run, inside the sandbox and outside: what they offer, and who runs a call."""
+"""The MCP servers of one run, in the sandbox and outside: what they offer, who runs a call."""
 
 from __future__ import annotations
 
