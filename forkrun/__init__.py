@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         ConfirmedEvent,
         DeniedEvent,
         Event,
+        HookEvent,
         LimitEvent,
         MissedEvent,
         RecoveredEvent,
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
         TurnEvent,
     )
     from forkrun.gate import Allow, Deny
+    from forkrun.hook_answers import HookOutcome
+    from forkrun.hooks import HookInput, Hooks
     from forkrun.job import Job
     from forkrun.limits import Limits
     from forkrun.mcp.config import McpServer
@@ -67,6 +70,10 @@ __all__ = [
     "Deny",
     "Event",
     "ForkrunError",
+    "HookEvent",
+    "HookInput",
+    "HookOutcome",
+    "Hooks",
     "InputError",
     "Job",
     "LimitEvent",
@@ -127,6 +134,7 @@ _HOMES = {
         "ConfirmedEvent",
         "DeniedEvent",
         "Event",
+        "HookEvent",
         "LimitEvent",
         "MissedEvent",
         "RecoveredEvent",
@@ -143,6 +151,8 @@ _HOMES = {
         "Allow",
         "Deny",
     ),
+    "forkrun.hook_answers": ("HookOutcome",),
+    "forkrun.hooks": ("HookInput", "Hooks"),
     "forkrun.job": ("Job",),
     "forkrun.limits": ("Limits",),
     "forkrun.mcp.config": ("McpServer",),

@@ -52,8 +52,6 @@ from forkrun.protocol import (
 from forkrun.record import Record
 from forkrun.replies import Reading, read_reply, result_block
 from forkrun.result import Denial, Failure, LimitHit, StopReason
-from forkrun.structured.roads import NOT_ALONE
-from forkrun.structured.shape import NotShaped
 from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
 
@@ -88,6 +86,7 @@ class Broker:
         self._max_tokens = opening.max_tokens
         self._gate = gate
         self._answering = opening.answering
+        self._by_tool = opening.by_tool
         self._limits = limits
         self._deadline = deadline
         self._record = record
@@ -159,6 +158,8 @@ class Broker:
                 reply, reading = await self._ask_model(worker, recovery=False)
                 step = await self._step_after(reply, reading, worker)
             except ModelError as error:
+                if self._takes_other_road(error):
+                    continue
                 return self._ended_by(error)
             if step is not None:
                 return step
@@ -199,6 +200,8 @@ class Broker:
         turn = self.ledger.turns
         if self._answering is None:
             return Ending(stop_reason="completed", summary=text, summary_turn=turn)
+        from forkrun.structured.shape import NotShaped
+
         try:
             json, value = self._answering.shape.read(text)
         except NotShaped as fault:
@@ -209,6 +212,18 @@ class Broker:
         return Ending(
             stop_reason="completed", summary=json, summary_turn=turn, structured_output=value
         )
+
+    def _takes_other_road(self, error: ModelError) -> bool:
+        """Begin again, with the tool for the answer, where the API does not take its form."""
+        if self._by_tool is None or self.ledger.replies:
+            return False
+        from forkrun.structured.roads import is_refused
+
+        if not is_refused(error):
+            return False
+        opening, self._by_tool = self._by_tool(), None
+        self._conversation, self._answering = opening.conversation, opening.answering
+        return True
 
     def _answer_in(self, reading: Reading) -> Ending | None:
         """Take the call that is the final answer; None where it is not there or does not stand."""
@@ -226,18 +241,18 @@ class Broker:
 
     async def _admit(self, reading: Reading) -> Ending | Calls | None:
         """Choose the calls that may run; the others get their results here and now."""
+        if ending := self._answer_in(reading):
+            return ending
         if hit := await self._spending_hit():
             self._refuse(reading.calls, prompts.CALL_AT_BOUND.format(bound=describe(hit)))
             return None
-        if ending := self._answer_in(reading):
-            return ending
         admitted: list[ToolCall] = []
         for call in reading.calls:
             if call.id in self._pending:
                 continue
             self._pending[call.id] = b""  # results stand in the order of the calls
             if self._answering and self._answering.takes(call):
-                self._answer(call, NOT_ALONE)
+                self._answer(call, prompts.ANSWER_NOT_ALONE)
             elif fault := reading.faults.get(call.id):
                 self._answer(call, f"{call.name}: {fault}")
             else:
@@ -371,6 +386,8 @@ class Broker:
         self, reading: Reading, why: str, *, stop_reason: StopReason, limit: LimitHit | None
     ) -> Ending:
         """End with what was said last: an answer of the form asked for, or else as it is."""
+        from forkrun.structured.shape import NotShaped
+
         assert self._answering is not None
         final = [call for call in reading.calls if self._answering.takes(call)]
         text = self._answering.text_of(final[0]) if final else reading.text
@@ -528,7 +545,7 @@ class _StopDetails(msgspec.Struct):
     explanation: str | None = None
 
 
-def _schema_failed(text: str, fault: NotShaped, *, turn: int) -> Ending:
+def _schema_failed(text: str, fault: Exception, *, turn: int) -> Ending:
     message = f"no answer matched the JSON schema; the last one:\n{fault}"
     return Ending(
         stop_reason="schema_failed",

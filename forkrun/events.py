@@ -163,7 +163,16 @@ class SettledEvent(Event, tag="settled"):
 
 
 class HookEvent(Event, tag="hook"):
-    """A hook was asked: it "passed", it "blocked", or it "failed"; `message` says why."""
+    """A hook was asked: it "passed", it "blocked", or it "failed"; `message` says why.
+
+    >>> hooks, seen = forkrun.Hooks(), []
+    >>> hooks.add("SubagentStart", lambda asked: None)
+    >>> _ = forkrun.run_sync(
+    ...     "Look", model="script:replies.jsonl", hooks=hooks, on_event=seen.append
+    ... )
+    >>> [event.outcome for event in seen if isinstance(event, forkrun.HookEvent)]
+    ['passed']
+    """
 
     event: str
     hook: str

@@ -59,16 +59,17 @@ class Gate:
     async def refusal(self, call: ToolCall) -> str | None:
         """Say why a call may not run, or None where nothing here speaks against it."""
         wanted = msgspec.json.decode(call.input, type=dict[str, Any])
-        command = wanted.get("command")
-        if call.name == "bash" and isinstance(command, str):
-            reason = await self._judged(command)
-            if reason is not None:
-                return reason
-        if call.name.startswith("mcp__"):
-            reason = self._policy.judge(call.name)
-            if reason is not None:
-                return reason
-        return await self._forbidden(call.name, wanted)
+        reason = await self._against_the_rules(call.name, wanted)
+        return await self._forbidden(call.name, wanted) if reason is None else reason
+
+    async def _against_the_rules(self, name: str, wanted: Mapping[str, Any]) -> str | None:
+        """Judge what is not judged in the child, where paths are resolved."""
+        if name == "bash" and isinstance(command := wanted.get("command"), str):
+            return await self._judged(command)
+        if name == "task":
+            agent = wanted.get("agent") or wanted.get("subagent_type")
+            return self._policy.judge("task", agent if isinstance(agent, str) else "")
+        return self._policy.judge(name) if name.startswith("mcp__") else None
 
     async def _judged(self, command: str) -> str | None:
         if len(command) < LONG_COMMAND_CHARS:

@@ -11,27 +11,33 @@ from forkrun.commands import Answer
 MAX_WORDS_CHARS = 10_000
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class HookOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What a hook says. `block`: why the call, or the end, must not be. `updated_input`: what
-    the input shall be instead, in the terms of `tool_input`. `words`: what the model shall read."""
+    the input shall be instead, in the terms of `tool_input`. `words`: what the model shall read.
+
+    >>> hooks = forkrun.Hooks()
+    >>> hooks.add("SubagentStart", lambda asked: forkrun.HookOutcome(words="The build is red."))
+    >>> forkrun.run_sync("Look", model="script:replies.jsonl", hooks=hooks).stop_reason
+    'completed'
+    """
 
     block: str | None = None
     updated_input: dict[str, Any] | None = None
     words: str | None = None
 
 
-def read_answer(event: str, answer: Answer) -> Outcome:
+def read_answer(event: str, answer: Answer) -> HookOutcome:
     """Read what a command said. Raises ValueError for what it cannot have meant."""
     if answer.status == 2:
-        return Outcome(block=_bounded(answer.stderr) or "a hook forbids it")
+        return HookOutcome(block=_bounded(answer.stderr) or "a hook forbids it")
     if answer.status != 0:
         raise ValueError(f"exit {answer.status}: {_bounded(answer.stderr)}")
     if not answer.stdout.lstrip().startswith("{"):
         is_start = event == "SubagentStart"
-        return Outcome(words=_bounded(answer.stdout) or None if is_start else None)
+        return HookOutcome(words=_bounded(answer.stdout) or None if is_start else None)
     said = msgspec.json.decode(answer.stdout, type=_Said)
     specific = said.hook_specific_output
-    return Outcome(
+    return HookOutcome(
         block=_objection(said),
         updated_input=specific.updated_input,
         words=specific.additional_context and _bounded(specific.additional_context),

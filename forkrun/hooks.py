@@ -29,7 +29,7 @@ from forkrun.commands import run_command
 from forkrun.errors import ConfigurationError
 from forkrun.events import HookEvent
 from forkrun.gate import Allow, Deny
-from forkrun.hook_answers import MAX_WORDS_CHARS, Outcome, read_answer
+from forkrun.hook_answers import MAX_WORDS_CHARS, HookOutcome, read_answer
 from forkrun.protocol import ToolCall, ToolResult
 from forkrun.record import Record
 
@@ -57,6 +57,13 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     `tool_name` and `tool_input` speak of the tool as Claude Code does ("Bash", paths absolute, a
     timeout in ms); `tool` is our name of it. `agent_id` is the run's id, `agent_type` its label.
+
+    >>> seen = []
+    >>> hooks = forkrun.Hooks()
+    >>> hooks.add("PreToolUse", lambda asked: seen.append((asked.tool_name, asked.tool_input)))
+    >>> _ = forkrun.run_sync("Look", model="script:step.jsonl", hooks=hooks)
+    >>> seen
+    [('Bash', {'command': 'echo hello'})]
     """
 
     hook_event_name: EventName
@@ -78,12 +85,12 @@ class HookInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 Hook = Callable[[HookInput], Any]
-"""Returns None, Allow, Deny or an Outcome, or an awaitable of one of these. A function that is not
-a coroutine function is called in a thread."""
+"""Returns None, Allow, Deny or a HookOutcome, or an awaitable of one of these. A function that is
+not a coroutine function is called in a thread."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
-    """One hook: when it is asked, and whom to ask: a callable, or a command with its folder."""
+    """One hook: when it is asked, and what: a callable, or a command with its folder."""
 
     event: EventName
     matcher: str | None = None
@@ -101,8 +108,11 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class Hooks:
     """The hooks of a user, in the order in which they are asked.
 
-    >>> hooks = Hooks()
-    >>> hooks.add("PreToolUse", lambda asked: Deny("not now"), matcher="Bash")
+    >>> hooks = forkrun.Hooks()
+    >>> hooks.add("PreToolUse", lambda asked: forkrun.Deny("not now"), matcher="Bash")
+    >>> result = forkrun.run_sync("Look", model="script:step.jsonl", hooks=hooks)
+    >>> result.denials[0].reason
+    'not now'
     """
 
     def __init__(
@@ -305,7 +315,7 @@ class RunHooks:
     def _has(self, event: EventName) -> bool:
         return any(entry.event == event for entry in self._entries)
 
-    async def _ask(self, event: EventName, **fields: Any) -> list[Outcome]:
+    async def _ask(self, event: EventName, **fields: Any) -> list[HookOutcome]:
         agent = str(self._common["agent_type"])
         asked = HookInput(hook_event_name=event, **self._common, **fields)
         return [await self._outcome(entry, asked) for entry in self._matching(event, agent)]
@@ -323,7 +333,7 @@ class RunHooks:
             tool_use_id=call.id,
         )
 
-    async def _outcome(self, entry: Entry, asked: HookInput) -> Outcome:
+    async def _outcome(self, entry: Entry, asked: HookInput) -> HookOutcome:
         began = time.monotonic()
         failed = None
         try:
@@ -337,7 +347,7 @@ class RunHooks:
             failed = f"{type(error).__name__}: {error}"[:MAX_WORDS_CHARS]
         if failed is not None:
             is_gate = entry.event == "PreToolUse"
-            outcome = Outcome(
+            outcome = HookOutcome(
                 block=f"the hook {entry.name!r} failed: {failed}" if is_gate else None
             )
         self._record.event(
@@ -351,7 +361,7 @@ class RunHooks:
         )
         return outcome
 
-    async def _command(self, entry: Entry, asked: HookInput) -> Outcome:
+    async def _command(self, entry: Entry, asked: HookInput) -> HookOutcome:
         answer = await run_command(
             entry.argv,
             stdin=msgspec.json.encode(asked),
@@ -361,19 +371,19 @@ class RunHooks:
         return read_answer(entry.event, answer)
 
 
-async def _called(entry: Entry, asked: HookInput) -> Outcome:
+async def _called(entry: Entry, asked: HookInput) -> HookOutcome:
     if inspect.iscoroutinefunction(entry.call):
         said = await entry.call(asked)
     else:
         said = await asyncio.to_thread(entry.call, asked)
         said = await said if isinstance(said, Awaitable) else said
-    if isinstance(said, Outcome):
+    if isinstance(said, HookOutcome):
         return said
     if isinstance(said, Deny):
-        return Outcome(block=said.reason)
+        return HookOutcome(block=said.reason)
     if said is None or isinstance(said, Allow):
-        return Outcome()
-    raise TypeError(f"a hook returns None, Allow, Deny or an Outcome, not {type(said).__name__}")
+        return HookOutcome()
+    raise TypeError(f"a hook returns None, Allow, Deny or a HookOutcome, not {type(said).__name__}")
 
 
 def _names(tool: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import Literal
 
-from forkrun.starting import Child, Early, package_folders, start_fresh, worker_argv
+from forkrun.starting import Child, Early, Exit, package_folders, start_fresh, worker_argv
 from forkrun.zygote import Zygote, ZygoteGone
 from forkrun_sandbox.spec import Spec
 
@@ -26,6 +26,8 @@ class Launcher:
         self._is_warm = start == "warm" and sys.platform == "linux"
         self._early = early
         self._zygote: Zygote | None = None
+        self._alive = 0
+        self._look_again_at = 8
         self._ending: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Launcher:
@@ -48,7 +50,28 @@ class Launcher:
             self._living()
 
     async def start(self, spec: Spec) -> Child:
-        """Start a worker for a sandbox of this spec. Raises ForkrunError."""
+        """Start a worker for a sandbox of this spec.
+
+        Raises ForkrunError, also where the machine has no room for one more.
+        """
+        if self._alive >= self._look_again_at:
+            from forkrun.room import check_room
+
+            self._look_again_at = check_room(alive=self._alive)
+        self._alive += 1
+        try:
+            child = await self._started(spec)
+        except BaseException:
+            self._alive -= 1
+            raise
+
+        async def reap() -> Exit:
+            self._alive -= 1
+            return await child.reap()
+
+        return child._replace(reap=reap)
+
+    async def _started(self, spec: Spec) -> Child:
         if spec.tier == "bwrap":
             from forkrun_sandbox.bwrap import popen_ids
 

@@ -7,6 +7,8 @@ prompt, tools, model) may be changed by a flag, unless the caller gives the prom
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -37,7 +39,8 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     `max_tokens`: output tokens of one reply. `tools`: the names that our tools run under, for the
     child. `names`: how the model may call them. `call_ids`: those of the parent's calls.
     `siblings`: the forks of the same snapshot, of which one goes first. `answering`: the form that
-    the answer must have, and how it is asked for.
+    the answer must have, and how it is asked for; `by_tool`: the same, for a model that turns out
+    not to have the API's own structured output.
     """
 
     conversation: Conversation
@@ -49,6 +52,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     repair: RepairRecord | None = None
     siblings: Siblings | None = None
     answering: Answering | None = None
+    by_tool: Callable[[], Opening] | None = None
 
 
 async def open_conversation(
@@ -129,12 +133,23 @@ def _fresh(
         further=answer.params if answer else None,
         prompt=job.prompt,
     )
+    by_tool = None
+    if answer is not None and answer.by_tool is not None:
+        by_tool = partial(
+            _fresh,
+            job,
+            model=model,
+            workspace=workspace,
+            answer=answer.by_tool,
+            offers_task=offers_task,
+        )
     return Opening(
         conversation=conversation,
         max_tokens=max_tokens,
         tools=tools,
         names=Names.ours(),
         answering=answer,
+        by_tool=by_tool,
     )
 
 
@@ -183,12 +198,12 @@ def _forked(
 
 
 def _names_of_calls(call_ids: tuple[str, ...], snapshot: Snapshot) -> list[str]:
-    """Give the tools of these calls, which stand in the last messages."""
+    """Give the tools of these calls, which stand in one of the last messages."""
     from forkrun.snapshot.shape import parse_message
 
     return [
         str(block.value("name"))
-        for message in snapshot.messages[-2:]
+        for message in snapshot.messages[-4:]
         for block in parse_message(message, 0).calls
         if block.id in call_ids
     ]

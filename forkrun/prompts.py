@@ -28,6 +28,10 @@ CALL_WITHOUT_STOP = (
     "Not run: the reply ended with stop_reason {stop_reason}, not tool_use. Make the call again."
 )
 SENT_ON = "You are not done yet. A check of the caller says:\n{reason}\nGo on, and end again."
+ANSWER_NOT_ALONE = (
+    "Not taken: final_answer stood beside other calls. Read their results, then call it again, "
+    "alone."
+)
 NO_OUTPUT = "(no output)"
 
 

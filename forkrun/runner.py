@@ -18,6 +18,7 @@ from forkrun.job import Job, check, workspace_path
 from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
 from forkrun.models.base import Model
+from forkrun.models.pace import MAX_REQUESTS, PacedModel
 from forkrun.opening import check_fork
 from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
@@ -43,7 +44,10 @@ class Runner:
     Vertex or Foundry), which then sends what goes to a Claude model. `hooks` are asked in every
     run. `tracer_provider` is one of OpenTelemetry; without it, that of a host that has imported
     OpenTelemetry. `environ` is where credentials and the search path are read from, None for
-    `os.environ`; it never reaches a child.
+    `os.environ`; it never reaches a child. `start`: "warm" forks each child from a process that has
+    imported what they need, "exec" gives each a fresh interpreter. `max_requests` is how many
+    requests may be on their way to a model at once; where its server asks to wait, all runs do.
+    `early` is a fresh worker that has been started already.
 
     >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
     ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
@@ -60,6 +64,7 @@ class Runner:
         tracer_provider: object | None = None,
         environ: Mapping[str, str] | None = None,
         start: Start = "warm",
+        max_requests: int = MAX_REQUESTS,
         early: Early | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
@@ -70,7 +75,9 @@ class Runner:
         self._client = client
         self._hooks = hooks
         self._tracer_provider = tracer_provider
+        self._max_requests = max_requests
         self._models: dict[str, Model] = {}
+        self._paced: dict[int, PacedModel] = {}  # by the identity of what each of them wraps
         self._confinement = Confinement()
         self._tidied: set[str] = set()
         self._runs: WeakSet[Run] = WeakSet()
@@ -82,6 +89,7 @@ class Runner:
             hooks=self._hooks,
             tracer_provider=self._tracer_provider,
             environ=self._environ,
+            max_requests=self._max_requests,
         )
 
     async def __aenter__(self) -> Runner:
@@ -101,6 +109,7 @@ class Runner:
             for model in self._models.values():
                 await model.close()
             self._models.clear()
+            self._paced.clear()
 
     async def run(
         self,
@@ -191,10 +200,16 @@ class Runner:
         default = of_parent or self._environ.get("FORKRUN_MODEL") or DEFAULT_MODEL
         wanted = job.model or self._model or default
         if not isinstance(wanted, str):
-            return wanted
+            return self._at_a_pace(wanted)
         if wanted not in self._models:
             self._models[wanted] = open_model(wanted, environ=self._environ, client=self._client)
-        return self._models[wanted]
+        return self._at_a_pace(self._models[wanted])
+
+    def _at_a_pace(self, model: Model) -> Model:
+        """Have all runs that ask this model wait for each other, and for what its server asks."""
+        if id(model) not in self._paced:
+            self._paced[id(model)] = PacedModel(model, max_requests=self._max_requests)
+        return self._paced[id(model)]
 
 
 def _shape_of(job: Job, output_type: type | None) -> Shape | None:

@@ -12,6 +12,7 @@ import msgspec
 
 from forkrun.events import (
     DeniedEvent,
+    HookEvent,
     LimitEvent,
     RecoveredEvent,
     RetryEvent,
@@ -30,6 +31,7 @@ LINE = (
     | ToolCallEvent
     | ToolResultEvent
     | DeniedEvent
+    | HookEvent
     | RetryEvent
     | LimitEvent
     | RecoveredEvent

@@ -25,8 +25,10 @@ from forkrun.protocol import ToolCall, ToolResult
 from forkrun.result import Result
 
 NAME = "forkrun"
-FLUSH_MS = 3_000
+SEND_S = 3.0
+"""How long the end of a command may wait for an exporter; OTEL_EXPORTER_OTLP_TIMEOUT overrides."""
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 _EXPORTERS = (
     "OTEL_TRACES_EXPORTER",
     "OTEL_EXPORTER_OTLP_ENDPOINT",
@@ -61,7 +63,6 @@ def provider_from(environ: Mapping[str, str]) -> Iterator[tuple[Any, str | None]
     try:
         yield provider, None
     finally:
-        provider.force_flush(FLUSH_MS)
         provider.shutdown()
 
 
@@ -75,6 +76,7 @@ def wants_export(environ: Mapping[str, str]) -> bool:
 
 
 def _provider(environ: Mapping[str, str]) -> Any:
+    from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, ConsoleSpanExporter
 
@@ -84,8 +86,10 @@ def _provider(environ: Mapping[str, str]) -> Any:
     else:
         from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 
-        exporter = OTLPSpanExporter()
-    provider = TracerProvider()
+        own_timeout = any(environ.get(name) for name in _TIMEOUTS)
+        exporter = OTLPSpanExporter(timeout=None if own_timeout else SEND_S)
+    name = environ.get("OTEL_SERVICE_NAME") or NAME
+    provider = TracerProvider(resource=Resource.create({"service.name": name}))
     provider.add_span_processor(BatchSpanProcessor(exporter))
     return provider
 

@@ -5,9 +5,9 @@
            ── Reap ──▶                         ◀── Reaped: how it ended, and what it used
 
 The zygote (`forkrun.zygote_main`) is started by exec, isolated, with the environment of the
-workers, and holds no secret. It reaps a worker only when it is told to, so that a process id stays its
-worker's as long as anybody here may name it. It ends with its owner; where it has died, the next
-start makes a new one.
+workers, and holds no secret. It reaps a worker only when it is told to, so that a process id stays
+its worker's as long as anybody here may name it. It ends with its owner; where it has died, the
+next start makes a new one.
 """
 
 from __future__ import annotations
@@ -36,9 +36,10 @@ END_S = 5.0
 UNKNOWN = Exit(status=None, signal=None, cpu_s=0.0, peak_memory_bytes=0)
 
 
-def zygote_argv(control_fd: int) -> list[str]:
-    """Give the command line of a zygote."""
-    return python_argv("zygote_main", str(control_fd))
+def zygote_argv(*fds: int) -> list[str]:
+    """Give the command line of a zygote. Its last argument is the numbers of its descriptors: the
+    control socket, and that of its owner, by which it sees the owner end whenever that is."""
+    return python_argv("zygote_main", ",".join(map(str, fds)))
 
 
 class Zygote:
@@ -48,17 +49,23 @@ class Zygote:
         """Start it, and do not wait until it is ready."""
         # The kernel keeps the borders of messages, so each comes whole: unix(7).
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        with theirs:
+        with contextlib.ExitStack() as always, contextlib.ExitStack() as on_failure:
+            always.enter_context(theirs)
+            on_failure.callback(self._control.close)
+            ourselves = os.pidfd_open(os.getpid())
+            always.callback(os.close, ourselves)
+            fds = [theirs.fileno(), ourselves]
             self._process = subprocess.Popen(
-                zygote_argv(theirs.fileno()),
+                zygote_argv(*fds),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 env=environ,
                 cwd="/",
                 start_new_session=True,
             )
+            on_failure.pop_all()
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._control, self._read)

@@ -1,6 +1,6 @@
 """The zygote: imports what every worker needs, then forks one for each request of its owner.
 
-    python -I -S -c '<bootstrap>' … CONTROL_FD
+    python -I -S -c '<bootstrap>' … CONTROL_FD,OWNER_FD
 
 It has one thread and never starts another; that is what makes a fork of it safe. It was started by
 exec with an environment that was built for workers, so neither its memory nor `/proc` holds a
@@ -24,7 +24,7 @@ import msgspec
 from forkrun.protocol import Fork, Forked, FromZygote, Reap, Reaped, ToZygote
 from forkrun.worker import be_worker, prepare_tools
 from forkrun_sandbox.enter import prepare_for_many
-from forkrun_sandbox.guard import adopt_orphans, kill_strays, watch_parent
+from forkrun_sandbox.guard import adopt_orphans, kill_strays
 
 MAX_MESSAGE_BYTES = 4096
 SWEEP_MS = 50
@@ -34,9 +34,9 @@ WARM = ("bash", "reading", "writing", "replacing", "searching", "listing", "ripg
 
 
 def main(be: Callable[..., NoReturn] = be_worker) -> NoReturn:
-    """Serve the owner until it is gone. The last argument is the number of the control socket."""
-    control = socket.socket(fileno=int(sys.argv[-1]))
-    owner = watch_parent()
+    """Serve the owner until it is gone. The last argument names the control socket and the owner."""
+    control_fd, owner = map(int, sys.argv[-1].split(","))
+    control = socket.socket(fileno=control_fd)
     adopt_orphans()
     prepare_tools()
     for name in WARM:

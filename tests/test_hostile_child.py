@@ -35,7 +35,9 @@ def run_child(request, tmp_path, monkeypatch):
         monkeypatch.setattr(
             forkrun.starting, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
         )
-        monkeypatch.setattr(forkrun.zygote, "zygote_argv", lambda fd: [*argv, str(fd)])
+        monkeypatch.setattr(
+            forkrun.zygote, "zygote_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
+        )
         job = Job(
             prompt="go", model=model, cwd=str(workspace), workspace="live", limits=Limits(**limits)
         )

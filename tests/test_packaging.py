@@ -93,10 +93,10 @@ def borrow_packages(home: Path) -> None:
     (site / "borrowed.pth").write_text(ours + "\n")
 
 
-@pytest.mark.parametrize("lock", LOCKS)
+@pytest.mark.parametrize("lock", [*LOCKS, "requirements-recipes.lock"])
 def test_every_requirement_is_pinned_by_hash_and_names_no_address(lock: str) -> None:
     """A lock file is nothing but names, exact versions, markers and hashes."""
-    requirement = re.compile(r"[a-z0-9-]+==[0-9a-z.+]+( ; [\w'.<>=! ]+)?( --hash=sha256:\w{64})+")
+    requirement = re.compile(r"[a-z0-9-]+==[0-9a-z.+]+( ; [\w'.<>=!() ]+)?( --hash=sha256:\w{64})+")
     text = (ROOT / lock).read_text(encoding="utf-8")
     for line in re.sub(r" \\\n +", " ", text).splitlines():
         assert requirement.fullmatch(line), line
@@ -124,7 +124,7 @@ def names(requirements: list[str]) -> list[str]:
     return [re.split(r"[^A-Za-z0-9-]", text)[0] for text in requirements]
 
 
-@pytest.mark.parametrize("script", ["forkrun", "test", "check", "fix", "_ready"])
+@pytest.mark.parametrize("script", ["forkrun", "test", "recipes", "check", "fix", "_ready"])
 def test_a_script_is_executable_and_plain_sh(script: str) -> None:
     """Every script can be called and parses with the system's sh."""
     path = ROOT / "scripts" / script

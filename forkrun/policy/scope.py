@@ -19,8 +19,8 @@ class WritableScope(msgspec.Struct, frozen=True):
     `everything` is true where no allow rule narrows it. Otherwise `literals` are single files (or
     directories, where one is of that name), `subtrees` directories with all beneath ("" for the
     workspace) and `patterns` what only a walk can expand. `excepted` are the patterns that deny
-    rules take away again. `may_write` decides for one path and is what a commit asks; the sandbox
-    may make more writable than that where it cannot be as fine, never less.
+    rules take away again. `may_write` decides for one path and is what a commit asks. What is
+    mounted writable in a live workspace is worked out from these and may be coarser.
     """
 
     everything: bool

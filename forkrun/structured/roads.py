@@ -6,7 +6,9 @@
     words    a fork, whose request must begin with its parent's very bytes: the schema stands in
              the directive, and the reply that ends the run is the JSON
 
-On every road a text that is JSON of the shape is an answer, and every answer is validated here.
+Where the API refuses the schema, or has no structured outputs for this model and account after
+all, the run goes on by the tool. On every road a text that is JSON of the shape is an answer, and
+every answer is validated here.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from forkrun.errors import ModelError
 from forkrun.protocol import ToolCall
 from forkrun.structured.api import for_api, has_structured_outputs
 from forkrun.structured.shape import NotShaped, Schema, Shape
@@ -23,6 +26,7 @@ from forkrun.structured.shape import NotShaped, Schema, Shape
 Road = Literal["api", "tool", "words"]
 FINAL_ANSWER = "final_answer"
 _WRAPPED = "answer"
+_REFUSED = ("output_config", "output_format", "structured output", "schema", "grammar")
 _KEY = re.compile(r"[a-zA-Z0-9_.-]{1,64}")
 
 _ASKED: dict[Road, str] = {
@@ -42,10 +46,6 @@ _AGAIN: dict[Road, str] = {
     "words": "Answer again, with the whole corrected JSON and nothing else.",
 }
 _WRONG = "That is not an answer of the form that was asked for:\n{problems}\n{again}"
-NOT_ALONE = (
-    f"Not taken: {FINAL_ANSWER} stood beside other calls. Read their results, then call it again, "
-    "alone."
-)
 
 
 class Answering(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,6 +61,11 @@ class Answering(msgspec.Struct, frozen=True, kw_only=True):
         return (
             _ASKED[self.road].format(schema=schema) if self.road == "words" else _ASKED[self.road]
         )
+
+    @property
+    def by_tool(self) -> Answering | None:
+        """The same by the tool, where this is the road of the API."""
+        return msgspec.structs.replace(self, road="tool") if self.road == "api" else None
 
     @property
     def tools(self) -> list[dict[str, Any]]:
@@ -107,6 +112,12 @@ def answering(shape: Shape, *, model: str, is_fork: bool) -> Answering:
     elif has_structured_outputs(model) and for_api(shape.schema) is not None:
         road = "api"
     return Answering(shape=shape, road=road)
+
+
+def is_refused(error: ModelError) -> bool:
+    """Whether a request was refused for its `output_config`."""
+    text = str(error).lower()
+    return error.status in (400, 403) and any(word in text for word in _REFUSED)
 
 
 def tool_schema(schema: Schema) -> tuple[Schema, bool]:

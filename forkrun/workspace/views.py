@@ -105,6 +105,7 @@ def open_view(
                     tree, target, ignored=ignored, max_bytes=max_copy_bytes, progress=progress
                 )
             view.baseline = CopyBaseline(view.copied.before)
+        tree.forget()  # a thousand runs may wait like this
         yield view
 
 

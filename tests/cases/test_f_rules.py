@@ -1,8 +1,7 @@
 """Cases from the field on permission rules, played against a real bash and a real git.
 
-Not here: F14 (what `cp` and `mv` may reach) is the kernel's to hold, and F15, F16 and F18 (siblings,
-links and dots in paths) are the file tools', which resolve a path before it is judged; what of them
-is the rules' own stands in the tests named after them. There is no built-in set of commands that
+F15, F16 and F18 (siblings, links and dots in paths) are the file tools', which resolve a path before
+it is judged; what of them is the rules' own stands in the tests named after them. There is no built-in set of commands that
 count as reading, so in F11 and F12 nothing is admitted that no rule names.
 """
 
@@ -12,6 +11,8 @@ from pathlib import Path
 
 import pytest
 from support_bash import makes_p, prepare, run
+from support_cli import call, spawn
+from support_tree import tree
 
 from forkrun.errors import UsageError
 from forkrun.policy import Policy
@@ -207,3 +208,43 @@ def test_F26_order_of_rules(lines: list[str]) -> None:
     assert policy.judge("bash", "ls -la") is None
     asked = Policy.parse(allow=["bash(ls *)"], ask=["bash(ls *)"])
     assert "nobody to ask" in (asked.judge("bash", "ls") or "")
+
+
+def test_F14_destructive_arguments_of_harmless_commands(tmp_path: Path) -> None:
+    """Rules allow cp, mv and ln with any argument; the kernel keeps them inside of the workspace."""
+    outside, workspace = tmp_path / "outside", tmp_path / "ws"
+    commands = [
+        "cp /dev/null ../outside/keep.txt",
+        "cp -t ../outside a",
+        "ln -sfn ../outside x && cp a x/keep.txt",
+        "cp --target-directory=../outside a",
+        "cp a ~/../outside_probe",
+        "mv a ../outside/keep.txt",
+    ]
+
+    def lay() -> None:
+        for folder in (outside, workspace):
+            folder.mkdir(exist_ok=True)
+        (outside / "keep.txt").write_text("kept\n")
+        (workspace / "a").write_text("a\n")
+
+    lay()
+    before = tree(outside)
+    rules = ("--allow", "bash(cp *)", "bash(mv *)", "bash(ln *)")
+    calls = [call("bash", command=command) for command in commands]
+    for mode in ("commit", "live"):
+        result = spawn(workspace, *calls, {"text": "done"}, arguments=("--workspace", mode, *rules))
+        assert result["denials"] == [] and result["tool_calls"] == len(commands)
+        assert tree(outside) == before
+        assert sorted(path.name for path in tmp_path.iterdir()) == [
+            "home",
+            "outside",
+            "script.jsonl",
+            "ws",
+        ]
+    for command in commands[:3]:  # the control: with nothing around them, each of these writes
+        lay()
+        run(command, workspace)
+        assert tree(outside) != before, command
+        for path in outside.iterdir():
+            path.unlink()

@@ -20,8 +20,8 @@ def opened(snapshot, **options):
 
 
 def test_the_event_loop_goes_on_while_a_snapshot_is_repaired():
-    """Ten megabytes take a fraction of a second, in a thread; ten forks at once share one repair."""
-    snapshot = snapshot_of(10_000_000)
+    """Thirty megabytes take part of a second, in a thread; ten forks at once share one repair."""
+    snapshot = snapshot_of(30_000_000)
 
     async def count():
         opening = asyncio.gather(*(opened(snapshot) for _ in range(10)))
@@ -32,7 +32,7 @@ def test_the_event_loop_goes_on_while_a_snapshot_is_repaired():
         return ticks, opening.result()
 
     ticks, openings = asyncio.run(count())
-    assert ticks >= 5
+    assert ticks >= 3  # none where the loop does it
     first = openings[0]
     assert all(each.cache == first.cache and each.siblings is first.siblings for each in openings)
 

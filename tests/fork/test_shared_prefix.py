@@ -126,13 +126,17 @@ def test_a_fork_shares_the_whole_request_of_its_parent(tmp_path):
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": ")])
 def test_a_parent_with_a_client_of_its_own_is_shared_too(tmp_path, separators):
-    """Whatever wrote the parent's body, in whatever order: the fork's begins with the same bytes."""
+    """Whatever wrote the parent's body, in whatever order: the fork's begins with the same bytes.
+
+    Model and max_tokens among them; FORKRUN_MODEL does not count in a fork.
+    """
     ws, snapshot = tmp_path / "ws", tmp_path / "parent.json"
     ws.mkdir()
     parent = json.dumps(PARENT, separators=separators).encode()
     snapshot.write_bytes(parent)
     with MessagesServer([call("Bash", command="true"), {"text": "done"}]) as server:
         env = environment(tmp_path, ANTHROPIC_BASE_URL=server.url, ANTHROPIC_API_KEY="k")
+        env["FORKRUN_MODEL"] = "offline"
         run("spawn", "--snapshot", snapshot, "--prompt", "x", cwd=ws, env=env, check=0)
     for request in server.messages:
         assert request.body.startswith(parent.removesuffix(b"]}]}"))

@@ -16,7 +16,7 @@ from support_embedding import Played, environ, results_in, run, workspace  # noq
 
 from forkrun.errors import ConfigurationError
 from forkrun.gate import Allow, Deny
-from forkrun.hook_answers import Outcome
+from forkrun.hook_answers import HookOutcome
 from forkrun.hooks import Hooks
 from forkrun.job import Job
 from forkrun.limits import Limits
@@ -251,9 +251,9 @@ async def _slow(asked) -> None:
     ("hook", "reason"),
     [
         (lambda asked: Deny("no"), "no"),
-        (lambda asked: Outcome(block="no"), "no"),
+        (lambda asked: HookOutcome(block="no"), "no"),
         (lambda asked: 1 / 0, "ZeroDivisionError"),
-        (lambda asked: "yes", "returns None, Allow, Deny or an Outcome, not str"),
+        (lambda asked: "yes", "returns None, Allow, Deny or a HookOutcome, not str"),
         (_slow, "did not answer within 0.3 s"),
     ],
 )

@@ -162,6 +162,23 @@ def test_a_nested_run_has_no_more_rights(workspace: Path) -> None:
     assert "hidden words" not in given
 
 
+@pytest.mark.parametrize(
+    ("rules", "starts"),
+    [
+        ({"deny": ("task",)}, False),
+        ({"deny": ("Task",)}, False),
+        ({"allow": ("read",)}, False),
+        ({"allow": ("read", "task")}, True),
+        ({"deny": ("bash",)}, True),
+    ],
+)
+def test_rules_judge_task_as_any_tool(workspace: Path, rules, starts: bool) -> None:
+    """A rule may forbid the start of a run, and a list of what is allowed must name it."""
+    result = run(workspace, parent_of("look", child=echo), limits=DEEP, **rules)
+    assert bool(result.subruns) is starts
+    assert bool(result.denials) is not starts
+
+
 @pytest.mark.parametrize("mode", ["commit", "discard", "read-only"])
 def test_what_a_nested_run_writes_is_thrown_away(workspace: Path, mode: str) -> None:
     """Only the summary of a nested run comes back; the parent's own changes are its own."""

@@ -6,6 +6,7 @@ import random
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from messages_server import problem_with
 from support_strict import faults
 
 from forkrun.conversation import Conversation, text_block
@@ -134,6 +135,7 @@ def test_every_repaired_snapshot_is_accepted(messages, system, dangling):
     for number in range(3):
         raw = b"".join(conversation.request(number).parts())
         assert faults(json.loads(raw), size=len(raw)) == []
+        assert problem_with(json.loads(raw)) is None  # what the strict server answers 400 to
         conversation.add_assistant(
             [
                 json.dumps(

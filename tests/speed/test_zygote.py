@@ -251,7 +251,9 @@ main(draw)
 def test_forks_draw_different_random_numbers(monkeypatch) -> None:
     """What is random in one fork is not the same in the next; each status comes back whole."""
     argv = [sys.executable, "-I", "-S", "-c", FORKS_THAT_DRAW, *package_folders()]
-    monkeypatch.setattr(forkrun.zygote, "zygote_argv", lambda fd: [*argv, str(fd)])
+    monkeypatch.setattr(
+        forkrun.zygote, "zygote_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
+    )
 
     async def main() -> None:
         zygote = Zygote({})

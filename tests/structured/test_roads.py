@@ -166,3 +166,24 @@ def test_at_a_bound_the_last_answer_is_taken(workspace) -> None:
     look = {"tool_use": [{"name": "glob", "input": {"pattern": "*"}}]}
     result, _ = served(workspace, CURRENT, [look, text(GOOD)], limits=Limits(max_turns=1))
     assert (result.stop_reason, result.structured_output) == ("max_turns", GOOD)
+
+
+def test_a_form_that_the_api_refuses_goes_by_the_tool(workspace) -> None:
+    """An account, a host or a schema that the API's own road does not take costs one request."""
+    error = {"type": "invalid_request_error", "message": "output_config.format: too complex"}
+    with MessagesServer([{"error": error}, final(GOOD)]) as server:
+        result = run(workspace, CURRENT, env=at(server.url), json_schema=SCHEMA)
+        first, second = (request.json for request in server.messages)
+    assert (result.stop_reason, result.structured_output, result.turns) == ("completed", GOOD, 1)
+    assert "output_config" in first
+    assert "output_config" not in second
+    assert second["tools"][-1]["name"] == "final_answer"
+
+
+def test_another_refusal_is_the_end(workspace) -> None:
+    """A 400 that has nothing to do with the form is not tried again."""
+    error = {"type": "invalid_request_error", "message": "max_tokens: too large"}
+    with MessagesServer([{"error": error}, text(GOOD)]) as server:
+        result = run(workspace, CURRENT, env=at(server.url), json_schema=SCHEMA)
+        assert len(server.messages) == 1
+    assert result.stop_reason == "model_error"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -250,23 +251,19 @@ def test_the_command_line_exports_where_the_environment_says_so(workspace) -> No
     assert b'"name": "invoke_agent subagent"' in done.stderr
 
 
-def test_an_exporter_that_is_not_installed_is_said(workspace: Path) -> None:
-    """Tracing that cannot be had is a word on stderr, and the run goes on."""
-    pytest.importorskip("opentelemetry.sdk")
-    try:
-        import opentelemetry.exporter  # noqa: F401
-
-        pytest.skip("the exporter is installed here")
-    except ImportError:
-        pass
+def test_an_exporter_that_cannot_be_had_or_reached_does_not_hold_a_run_up(workspace: Path) -> None:
+    """Tracing that fails is a word on stderr; the answer comes, and the end waits seconds only."""
     model = script(workspace.parent / "s.jsonl", {"text": "done"})
     env = support_cli.environment(
         workspace.parent / "home", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:9"
     )
+    began = time.monotonic()
     done = support_cli.run(
         "spawn", "--prompt", "go", "--model", model, cwd=workspace, env=env, check=0
     )
-    assert b"no traces" in done.stderr
+    assert time.monotonic() - began < 8
+    assert done.stdout == b"done\n"
+    assert b"no traces" in done.stderr or b"xport" in done.stderr
 
 
 def test_nothing_is_imported_unless_used(workspace: Path) -> None:
