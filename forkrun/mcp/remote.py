@@ -24,7 +24,7 @@ from forkrun.supervisor import Tail
 from forkrun.text import one_line
 
 START_TIMEOUT_S = 30.0
-STOP_S = 10.0
+STOP_S = 3.0
 HTTP_TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 16
@@ -58,14 +58,18 @@ class RemoteServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._client is None:
-            self._keeping.cancel()
-        ending = asyncio.ensure_future(asyncio.wait({self._keeping}, timeout=STOP_S))
+        ending = asyncio.ensure_future(self._end())
         while not ending.done():  # a second cancellation must not leave the server behind
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(ending)
+
+    async def _end(self) -> None:
+        """Ask the task of the connection to end, and cancel it where it cannot hear or takes long."""
+        self._stop.set()
+        if self._client is not None:
+            await asyncio.wait({self._keeping}, timeout=STOP_S)
         self._keeping.cancel()
+        await asyncio.wait({self._keeping}, timeout=STOP_S)
 
     async def offer(self) -> ServerTools:
         """Wait for what the server offers, or for why it cannot be used."""
@@ -183,6 +187,9 @@ class RemoteServer:
                 return one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
             case "ConnectError" | "ConnectTimeout":
                 return "the server cannot be reached"
+            case "RuntimeError" | "ValidationError":  # the SDK holds answers against their schemas
+                words = one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
+                return f"its answer is not valid: {words}"
             case "FileNotFoundError":
                 return f"there is no program {self._server.command}"
             case "PermissionError":

@@ -42,6 +42,7 @@ class Servers:
             if not server.is_confined
         ]
         self._holders: dict[str, RemoteServer] = {}
+        self.left_out: dict[str, tuple[str, ...]] = {}  # tools that a model cannot be offered
 
     async def __aenter__(self) -> Servers:
         for remote in self._remote:
@@ -76,6 +77,7 @@ class Servers:
                     f"the MCP server {offer.server!r} cannot be used: {words}",
                     hint=HINT if offer in inside else None,
                 )
+        self.left_out = {offer.server: offer.left_out for offer in found if offer.left_out}
         return _definitions(found)
 
     def holds(self, tool: str) -> bool:

@@ -5,6 +5,7 @@ import contextlib
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -217,6 +218,31 @@ def test_it_ends_with_the_run(workspace: Path) -> None:
             await asyncio.to_thread(wait_until, lambda: processes_named(marker))
             started.cancel()
             assert (await started.result()).stop_reason == "cancelled"
+            assert not processes_named(marker)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("where", [inside, outside])
+def test_a_run_is_cancelled_while_a_server_starts(workspace: Path, where) -> None:
+    """A server that never answers does not hold up the end of its run, and is gone with it."""
+    marker = f"78.{where.__name__}"
+    arguments = (workspace, "--hangs", marker) if where is inside else ("--hangs", marker)
+    model = script(workspace.parent / "script.jsonl", {"text": "done"})
+
+    async def main() -> None:
+        async with forkrun.spawn(
+            "go",
+            model=model,
+            cwd=workspace,
+            mcp_servers={"small": where(*arguments)},
+            environ=environment(workspace.parent),
+        ) as started:
+            await asyncio.to_thread(wait_until, lambda: processes_named(marker))
+            began = time.monotonic()
+            started.cancel()
+            assert (await started.result()).stop_reason == "cancelled"
+            assert time.monotonic() - began < 5
             assert not processes_named(marker)
 
     asyncio.run(main())
