@@ -106,6 +106,7 @@ class Broker:
         shown = self._names.offer([each["name"] for each in definitions])
         if not self._names.are_a_parents:
             self._conversation.offer(definitions)
+        self._record.line("mcp", tools=shown, left_out=servers.left_out)
         self._servers = servers
         self._signed()
         return shown

@@ -115,17 +115,12 @@ def inspector() -> list[str]:
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "package.json").write_text("{}")
         wanted = ("@modelcontextprotocol/inspector@2.12.0", "node@22")
-        done = subprocess.run(
-            [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", *wanted],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            timeout=180,
-            check=False,
-        )
-        if done.returncode or not start.exists():
+        command = [npm, "install", "--no-audit", "--no-fund", "--loglevel=error", *wanted]
+        try:
+            subprocess.run(command, cwd=folder, capture_output=True, timeout=80, check=True)
+        except subprocess.SubprocessError as error:
             shutil.rmtree(folder, ignore_errors=True)
-            pytest.skip(f"the inspector could not be installed: {done.stderr[-500:]}")
+            pytest.skip(f"the inspector could not be installed: {error}")
     return [str(modules / ".bin/node"), str(start), "--cli"]
 
 

@@ -1,8 +1,8 @@
 """MCP servers outside of the sandbox, spoken to by the official SDK on the broker's side.
 
-Each has a task of its own, in which its connection is opened, kept and closed (the SDK's scopes want
-that). What a server is given, its environment and its headers, stays here: it reaches neither the
-child nor the model nor a message, not even where the server repeats it.
+Each has a task of its own, in which its connection is opened, kept and closed, as the scopes of the
+SDK want it. What a server is given, its environment and its headers, stays here: it reaches neither
+the child nor the model nor a message, not even where the server repeats it word for word.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from forkrun.supervisor import Tail
 from forkrun.text import one_line
 
 START_TIMEOUT_S = 30.0
-STOP_S = 10.0
+STOP_S = 3.0
 HTTP_TIMEOUT_S = 30.0
 MAX_RESPONSE_BYTES = 32 * 1024 * 1024
 MAX_PAGES = 16
@@ -48,6 +48,7 @@ class RemoteServer:
         self._stop = asyncio.Event()
         self._originals: dict[str, str] = {}
         self._client: Any = None
+        self._status: int | None = None
         self._offered: asyncio.Future[ServerTools]
         self._keeping: asyncio.Task[None]
 
@@ -57,14 +58,18 @@ class RemoteServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._stop.set()
-        if self._client is None:
-            self._keeping.cancel()
-        ending = asyncio.ensure_future(asyncio.wait({self._keeping}, timeout=STOP_S))
+        ending = asyncio.ensure_future(self._end())
         while not ending.done():  # a second cancellation must not leave the server behind
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.shield(ending)
+
+    async def _end(self) -> None:
+        """Ask the task of the connection to end, and cancel it where it cannot hear or takes long."""
+        self._stop.set()
+        if self._client is not None:
+            await asyncio.wait({self._keeping}, timeout=STOP_S)
         self._keeping.cancel()
+        await asyncio.wait({self._keeping}, timeout=STOP_S)
 
     async def offer(self) -> ServerTools:
         """Wait for what the server offers, or for why it cannot be used."""
@@ -142,10 +147,16 @@ class RemoteServer:
         client = httpx2.AsyncClient(
             headers=server.headers,
             timeout=httpx2.Timeout(HTTP_TIMEOUT_S, read=None),
-            event_hooks={"response": [_bound]},
+            event_hooks={"response": [self._heard_of]},
         )
         await stack.enter_async_context(client)
         return streamable_http_client(server.url, http_client=client)
+
+    async def _heard_of(self, response: Any) -> None:
+        """Bound a response, and keep the status of one that is an error: the SDK says only that."""
+        if response.status_code >= 400:
+            self._status = response.status_code
+        response.stream = _bounded(response.stream)
 
     async def _listed(self, client: Any) -> ServerTools:
         listed: list[Any] = []
@@ -167,7 +178,8 @@ class RemoteServer:
         """Say what went wrong, without an address: it may hold a secret."""
         while isinstance(error, BaseExceptionGroup):
             error = error.exceptions[0]
-        status = getattr(getattr(error, "response", None), "status_code", None)
+        status = getattr(getattr(error, "response", None), "status_code", self._status)
+        self._status = None
         if status is not None:
             return f"the server answered with HTTP status {status}"
         match type(error).__name__:
@@ -175,6 +187,9 @@ class RemoteServer:
                 return one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
             case "ConnectError" | "ConnectTimeout":
                 return "the server cannot be reached"
+            case "RuntimeError" | "ValidationError":  # the SDK holds answers against their schemas
+                words = one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
+                return f"its answer is not valid: {words}"
             case "FileNotFoundError":
                 return f"there is no program {self._server.command}"
             case "PermissionError":
@@ -209,23 +224,20 @@ def _secrets(server: McpServer) -> dict[str, str]:
     return dict(sorted(long.items(), key=lambda each: -len(each[0])))
 
 
-async def _bound(response: Any) -> None:
-    """Have a response end with an error where it grows beyond all measure."""
+def _bounded(stream: Any) -> Any:
+    """Give the stream of a response that ends with an error where it grows beyond all measure."""
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
-        def __init__(self, stream: Any) -> None:
-            self._stream = stream
-
         async def __aiter__(self) -> AsyncIterator[bytes]:
             left = MAX_RESPONSE_BYTES
-            async for chunk in self._stream:
+            async for chunk in stream:
                 left -= len(chunk)
                 if left < 0:
                     raise httpx2.ReadError(f"a response of more than {MAX_RESPONSE_BYTES} bytes")
                 yield chunk
 
         async def aclose(self) -> None:
-            await self._stream.aclose()
+            await stream.aclose()
 
-    response.stream = Bounded(response.stream)
+    return Bounded()

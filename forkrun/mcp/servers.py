@@ -1,4 +1,4 @@
-"""The MCP servers of one run, on both sides of the sandbox: what they offer, and who runs a call."""
+"""The MCP servers of one run, in the sandbox and outside: what they offer, who runs a call."""
 
 from __future__ import annotations
 
@@ -20,6 +20,10 @@ from forkrun.text import one_line
 
 MAX_OFFER_BYTES = 512 * 1024
 WORDS_CHARS = 800
+HINT = (
+    "it runs inside the sandbox; where it needs the network or the environment, say so by "
+    '"network": true or "env" in its configuration: it then runs outside'
+)
 
 
 class Servers:
@@ -38,6 +42,7 @@ class Servers:
             if not server.is_confined
         ]
         self._holders: dict[str, RemoteServer] = {}
+        self.left_out: dict[str, tuple[str, ...]] = {}  # tools that a model cannot be offered
 
     async def __aenter__(self) -> Servers:
         for remote in self._remote:
@@ -58,7 +63,8 @@ class Servers:
         Raises ConfigurationError for a server that cannot be used, ChannelError for a child that
         says what it cannot have been told.
         """
-        found = await self._inside(worker)
+        inside = await self._inside(worker)
+        found = [*inside]
         for remote, offer in zip(
             self._remote, await asyncio.gather(*(r.offer() for r in self._remote)), strict=True
         ):
@@ -69,10 +75,9 @@ class Servers:
                 words = one_line(offer.error, width=WORDS_CHARS)
                 raise ConfigurationError(
                     f"the MCP server {offer.server!r} cannot be used: {words}",
-                    hint="where it needs the network or the environment, give it "
-                    '"network": true or "env" in its configuration; it then runs outside of '
-                    "the sandbox",
+                    hint=HINT if offer in inside else None,
                 )
+        self.left_out = {offer.server: offer.left_out for offer in found if offer.left_out}
         return _definitions(found)
 
     def holds(self, tool: str) -> bool:

@@ -2,11 +2,11 @@
 
     child ──▶ initialize, tools/list            once, before the first reply is asked for
     child ──▶ tools/call ──▶ server             one at a time
-          ◀── result, notifications, requests   a request of the server's is refused: only ping is not
+          ◀── result, notifications, requests   its requests are refused, but for ping
 
-Messages are JSON-RPC 2.0, one a line (MCP 2025-11-25, "Transports"). A server has what every command
-of the run has: its rights, its environment, its bounds. It dies with the run, and here at the latest
-when the block of `Servers` is left.
+Messages are JSON-RPC 2.0, one a line (MCP 2025-11-25, "Transports"). A server has what every
+command of the run has: its rights, its environment, its bounds. It dies with the run, and here at
+the latest when the block of `Servers` is left.
 """
 
 from __future__ import annotations

@@ -13,13 +13,6 @@ from support_mcp import configured, events_of, heads, inside
 import forkrun
 
 
-@pytest.fixture
-def workspace(tmp_path: Path) -> Path:
-    path = tmp_path / "ws"
-    path.mkdir()
-    return path
-
-
 def test_its_tools_are_the_models(workspace: Path) -> None:
     """Each tool has its name and its schema in the request, and a call comes back as it was meant."""
     lines = (
@@ -166,7 +159,11 @@ def test_a_fork_has_those_tools_that_its_parent_had(workspace: Path) -> None:
     """In a fork a tool of the parent's list works, and no other; the list itself stays as it is."""
     snapshot = workspace.parent / "snapshot.json"
     schema = {"type": "object", "properties": {"text": {"type": "string"}}}
-    tool = {"name": "mcp__small__echo", "description": "as the parent has it", "input_schema": schema}
+    tool = {
+        "name": "mcp__small__echo",
+        "description": "as the parent has it",
+        "input_schema": schema,
+    }
     asked = {"role": "user", "content": "what is there?"}
     request = {"model": "claude-test", "max_tokens": 100, "tools": [tool], "messages": [asked]}
     snapshot.write_text(json.dumps(request))
@@ -217,3 +214,35 @@ def test_a_cancelled_run_ends_it(workspace: Path) -> None:
 
     asyncio.run(main())
     assert not processes_named(marker)
+
+
+@pytest.mark.parametrize("sandbox", ["lsm", "none"])
+def test_in_weaker_tiers_it_dies_with_the_run_too(workspace: Path, sandbox: str) -> None:
+    """Where no namespace ends it, the run does; also in the middle of a call."""
+    marker = f"77.{sandbox}"
+    given = inside(workspace, marker)
+    flags = ("--sandbox", sandbox, "--workspace", "live", *configured(small=given))
+    lines = (call("mcp__small__echo", text="hi"), {"text": "done"})
+    events = events_of(workspace, *lines, arguments=flags)
+    assert heads(events) == [("hi", False)]
+    assert not processes_with(marker)
+
+    lines = (call("mcp__small__sleep"), {"text": "done"})
+    events = events_of(workspace, *lines, arguments=(*flags, "--timeout", "2"), check=124)
+    assert events[-1]["stop_reason"] == "timeout"
+    assert not processes_with(marker)
+
+
+def test_a_nested_run_has_them_too(workspace: Path) -> None:
+    """A run that the run starts gets the same servers, each run its own process of them."""
+    # Both runs play the whole script; the inner one is told that it is too deep for another.
+    lines = (
+        call("task", prompt="look"),
+        call("mcp__small__echo", text="hi"),
+        {"text": "done"},
+    )
+    arguments = (*configured(small=inside(workspace)), "--max-depth", "1")
+    events = events_of(workspace, *lines, arguments=arguments)
+    (subrun,) = events[-1]["subruns"]
+    assert (subrun["stop_reason"], subrun["tool_calls"]) == ("completed", 1)
+    assert heads(events)[1] == ("hi", False)
