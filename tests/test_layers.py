@@ -21,10 +21,12 @@ SHARED = (
     "forkrun.catalog",
     "forkrun.channel",
     "forkrun.errors",
+    "forkrun.ignoring",
     "forkrun.limits",
     "forkrun.policy",
     "forkrun.protocol",
     "forkrun.text",
+    "forkrun.wildcards",
 )
 CHILD = ("forkrun.loop", "forkrun.tools", "forkrun.worker", "forkrun.zygote_main")
 
@@ -56,7 +58,6 @@ THIRD_PARTY = {
     "mcp": ("forkrun.mcp",),
     "msgspec": ("forkrun",),
     "opentelemetry": ("forkrun.tracing",),
-    "pathspec": ("forkrun.tools", "forkrun.workspace"),
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),
     "tree_sitter_bash": ("forkrun.policy.shell",),
