@@ -7,44 +7,59 @@ as a patch. Everything here blocks on files: the event loop has it done in a thr
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import Literal
 
 import msgspec
 
 from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.policy import Policy
-from forkrun.result import Change, Failure, LimitHit, Withheld
+from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.state import state_folder
-from forkrun.workspace.oldpatches import sweep_patches
+from forkrun.text import sayable
+from forkrun.workspace.changes import read_changes
+from forkrun.workspace.commit import Conflict, Recovery, commit_changes, recover
+from forkrun.workspace.copies import Progress, usage_of
+from forkrun.workspace.keep import keep_patch, save_patch, sweep_patches
+from forkrun.workspace.patch import diffstat
+from forkrun.workspace.protected import PROTECTED, is_executed
+from forkrun.workspace.records import Changes
+from forkrun.workspace.selection import Selection, select_changes
 from forkrun.workspace.views import Form, View, open_view, sweep_views
 from forkrun_sandbox.launch import sweep as sweep_groups
 
-if TYPE_CHECKING:
-    from forkrun.workspace.commit import Conflict, Recovery
-    from forkrun.workspace.records import Changes
-
 SPARE_BYTES = 64 * 1024
 SPARE_FILES = 16
+COPY_POLL_S = 1.0
+EXECUTED = "a program runs it, or does what it says, unasked"
+
+Act = Literal["commit", "keep", "discard"]
+"""What becomes of the changes: `keep` keeps them as a patch."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the changes. `ignored` counts those that git ignores; `diffstat` is text for
-    people; `error` says why a commit that should have been could not be (`is_conflict`: because
-    somebody else changed the same files)."""
+    people; `limit` says that the view was full; `error` says why a commit that should have been
+    could not be (`is_conflict`: because somebody else changed the same files); `recovered` is what
+    had to be made good before it. Bytes of paths that are not UTF-8 stand as `\\xNN`."""
 
     changes: tuple[Change, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    flagged: tuple[Flagged, ...] = ()
     ignored: int = 0
     committed: bool = False
     patch: str | None = None
+    size_bytes: int | None = None
     diffstat: str = ""
     is_conflict: bool = False
     limit: LimitHit | None = None
     error: Failure | None = None
+    recovered: tuple[Recovery, ...] = ()
 
 
 def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tuple[Recovery, ...]:
@@ -55,30 +70,42 @@ def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tup
         return ()
     sweep_views(state)
     sweep_patches(state, keep_days=keep_days)
-    if not _holds_something(os.path.join(state, "journals")):
-        return ()
-    from forkrun.workspace.commit import recover
-
-    return recover(workspace, state_dir=state)
+    return tuple(map(in_words, recover(workspace, state_dir=state)))
 
 
-def _holds_something(directory: str) -> bool:
-    try:
-        with os.scandir(directory) as entries:
-            return any(True for _ in entries)
-    except FileNotFoundError:
-        return False
+def in_words(recovery: Recovery) -> Recovery:
+    """Give it with paths that can be encoded."""
+    return msgspec.structs.replace(recovery, paths=tuple(map(sayable, recovery.paths)))
 
 
 @contextlib.contextmanager
 def open_transaction(
-    workspace: str, *, form: Form, run_id: str, environ: Mapping[str, str]
+    workspace: str,
+    *,
+    form: Form,
+    run_id: str,
+    environ: Mapping[str, str],
+    disk_bytes: int | None = None,
+    is_shared: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Transaction]:
-    """Open a private view of a workspace; everything of it is gone when the block is left."""
+    """Open a private view of a workspace; everything of it is gone when the block is left.
+
+    `disk_bytes` bounds the size of a copy, and what is added to it; `is_shared` says that its
+    owner, who need not be us, must reach it by its path.
+    """
     state = state_folder(environ)
     os.makedirs(state, mode=0o700, exist_ok=True)
-    with open_view(workspace, run_id=run_id, state_dir=state, form=form) as view:
-        transaction = Transaction(view, state=state, run_id=run_id)
+    with open_view(
+        workspace,
+        run_id=run_id,
+        state_dir=state,
+        form=form,
+        max_copy_bytes=disk_bytes,
+        is_shared=is_shared,
+        progress=progress,
+    ) as view:
+        transaction = Transaction(view, state=state, run_id=run_id, disk_bytes=disk_bytes)
         try:
             yield transaction
         finally:
@@ -88,11 +115,14 @@ def open_transaction(
 class Transaction:
     """An open view, until it is settled."""
 
-    def __init__(self, view: View, *, state: str, run_id: str) -> None:
+    def __init__(self, view: View, *, state: str, run_id: str, disk_bytes: int | None) -> None:
         self.view = view
         self._state = state
         self._run_id = run_id
+        self._disk_bytes = disk_bytes
         self._upper: int | None = None
+        self._changes: Changes | None = None
+        self._copied_bytes = usage_of(view.copy) if view.copy and disk_bytes else 0
 
     def take_upper(self, descriptor: int) -> None:
         """Take the descriptor of the directory that the child's writes land in; ours from now."""
@@ -104,81 +134,98 @@ class Transaction:
             os.close(self._upper)
             self._upper = None
 
-    def settle(self, job: Job, policy: Policy, *, is_completed: bool) -> Settled:
-        """Read the changes, and commit, keep or discard them; once, when the child is dead."""
-        if self._upper is None and self.view.form == "overlay":
-            return Settled()  # the child was never confined, so nothing can have been written
-        try:
-            return self._settle(job, policy, is_completed=is_completed)
-        except WorkspaceError as error:
-            return Settled(error=Failure(type="workspace", message=str(error)))
+    async def until_full(self) -> LimitHit:
+        """Return when a copy has grown by more than is allowed; a tmpfs is bounded by itself."""
+        pause_s = COPY_POLL_S
+        while True:
+            await asyncio.sleep(pause_s)
+            began = time.monotonic()
+            if self.view.copy and (limit := await asyncio.to_thread(self._disk_limit)):
+                return limit
+            pause_s = max(COPY_POLL_S, 20 * (time.monotonic() - began))
 
-    def _settle(self, job: Job, policy: Policy, *, is_completed: bool) -> Settled:
-        # Much is needed for this, and nothing of it before the child is dead.
-        from forkrun.workspace.changes import read_changes
-        from forkrun.workspace.selection import select_changes
+    def select(self, job: Job, policy: Policy, *, commit_ignored: bool) -> Selection:
+        """Choose what of the changes may be committed; the child must be dead.
 
-        selection = select_changes(
+        Raises WorkspaceError where the changes cannot be read.
+        """
+        if self._changes is None:
+            self._changes = read_changes(self.view, upper_fd=self._upper)
+        return select_changes(
             self.view,
-            read_changes(self.view, upper_fd=self._upper),
+            self._changes,
             may_write=policy.may_write,
             named=named_by(policy),
-            commit_ignored=job.commit_ignored,
+            protected=(*PROTECTED, *job.protect),
+            commit_ignored=commit_ignored,
         )
-        chosen = selection.changes
-        settled = Settled(
-            changes=tuple(Change(path=each.path, kind=each.kind) for each in chosen.entries),
-            withheld=tuple(Withheld(path=w.path, reason=w.reason) for w in selection.withheld),
-            ignored=selection.ignored,
-        )
-        if not chosen.entries:
-            return msgspec.structs.replace(settled, committed=is_completed and job.commits)
-        if job.patch:
-            from forkrun.workspace.keep import save_patch
-            from forkrun.workspace.patch import diffstat
 
-            stats = save_patch(chosen, path=os.path.abspath(job.patch))
-            settled = msgspec.structs.replace(
-                settled, patch=os.path.abspath(job.patch), diffstat=diffstat(stats)
-            )
-        if not job.commits:
+    def settle(self, job: Job, policy: Policy, *, act: Act) -> Settled:
+        """Read the changes, and commit, keep or discard them; once, when the child is dead."""
+        if self.is_untouched:
+            return Settled()
+        settled = Settled()
+        try:
+            selection = self.select(job, policy, commit_ignored=job.commit_ignored)
+            settled = _described(selection, limit=self._disk_limit())
+            return self._settle(selection.changes, job, settled, act=act)
+        except WorkspaceError as error:
+            return _failed(settled, error)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the child was never confined, so that nothing can have been written."""
+        return self._upper is None and self.view.form == "overlay"
+
+    def _settle(self, chosen: Changes, job: Job, settled: Settled, *, act: Act) -> Settled:
+        may_commit = act == "commit" and job.commits and not settled.limit
+        if not chosen.entries:
+            return msgspec.structs.replace(settled, committed=may_commit)
+        if job.patch and act != "discard":
+            settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
+        if act == "discard" or not job.commits:
             return settled
-        if limit := self._disk_limit():
-            return msgspec.structs.replace(self._keep(chosen, settled), limit=limit)
-        if is_completed:
-            return self._commit(chosen, settled)
-        return self._keep(chosen, settled)
+        # The patch comes first: a commit replaces the contents that it is made of.
+        kept = settled if settled.patch else self._keep(chosen, settled)
+        if not may_commit:
+            return kept
+        try:
+            return self._commit(chosen, kept, asked_for=settled.patch)
+        except WorkspaceError as error:
+            return _failed(kept, error)
+
+    def _commit(self, chosen: Changes, kept: Settled, *, asked_for: str | None) -> Settled:
+        done = commit_changes(chosen, state_dir=self._state)
+        kept = msgspec.structs.replace(kept, recovered=tuple(map(in_words, done.recovered)))
+        if not done.is_committed:
+            error = conflict_in_words(done.conflicts)
+            return msgspec.structs.replace(kept, is_conflict=True, error=error)
+        if kept.patch and kept.patch != asked_for:
+            os.unlink(kept.patch)
+        return msgspec.structs.replace(kept, committed=True, patch=asked_for)
+
+    def _keep(self, chosen: Changes, settled: Settled) -> Settled:
+        path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
+        return msgspec.structs.replace(
+            settled, patch=path, diffstat=diffstat(stats), size_bytes=os.path.getsize(path)
+        )
 
     def _disk_limit(self) -> LimitHit | None:
         """Say whether the view is full: then some file in it may be cut short."""
+        if self.view.copy and self._disk_bytes is not None:
+            used = usage_of(self.view.copy) - self._copied_bytes
+            if used > self._disk_bytes:
+                return LimitHit(kind="disk", value=self._disk_bytes, used=used)
         if self._upper is None:
             return None
         found = os.fstatvfs(self._upper)
-        if found.f_bavail * found.f_bsize >= SPARE_BYTES and found.f_favail >= SPARE_FILES:
-            return None
-        size = found.f_blocks * found.f_frsize
-        return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
-
-    def _commit(self, chosen: Changes, settled: Settled) -> Settled:
-        from forkrun.workspace.commit import commit_changes
-
-        # The patch comes first: a commit replaces the contents that it is made of.
-        kept = self._keep(chosen, settled)
-        done = commit_changes(chosen, state_dir=self._state)
-        if done.is_committed:
-            if kept.patch and kept.patch != settled.patch:
-                os.unlink(kept.patch)
-            return msgspec.structs.replace(kept, committed=True, patch=settled.patch)
-        return msgspec.structs.replace(kept, is_conflict=True, error=_in_words(done.conflicts))
-
-    def _keep(self, chosen: Changes, settled: Settled) -> Settled:
-        if settled.patch:
-            return settled
-        from forkrun.workspace.keep import keep_patch
-        from forkrun.workspace.patch import diffstat
-
-        path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
-        return msgspec.structs.replace(settled, patch=path, diffstat=diffstat(stats))
+        if found.f_bavail * found.f_bsize < SPARE_BYTES:
+            size = found.f_blocks * found.f_frsize
+            return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
+        if found.f_files and found.f_favail < SPARE_FILES:
+            used = found.f_files - found.f_favail
+            return LimitHit(kind="files", value=found.f_files, used=used)
+        return None
 
 
 def named_by(policy: Policy) -> Callable[[str], bool]:
@@ -187,9 +234,35 @@ def named_by(policy: Policy) -> Callable[[str], bool]:
     return lambda path: path in literals
 
 
-def _in_words(conflicts: tuple[Conflict, ...]) -> Failure:
-    shown = ", ".join(f"{each.path} ({each.did} meanwhile)" for each in conflicts[:20])
+def conflict_in_words(conflicts: tuple[Conflict, ...]) -> Failure:
+    """Name the paths, and say what others did to them."""
+    shown = ", ".join(f"{sayable(each.path)} ({each.did} meanwhile)" for each in conflicts[:20])
     more = f" and {len(conflicts) - 20} more" if len(conflicts) > 20 else ""
     return Failure(
         type="conflict", message=f"nothing was committed, since others wrote there: {shown}{more}"
     )
+
+
+def _described(selection: Selection, *, limit: LimitHit | None) -> Settled:
+    entries = selection.changes.entries
+    executed = [each for each in entries if each.after is not None and is_executed(each.path)]
+    return Settled(
+        changes=tuple(Change(path=sayable(each.path), kind=each.kind) for each in entries),
+        withheld=tuple(
+            Withheld(path=sayable(each.path), reason=each.reason) for each in selection.withheld
+        ),
+        flagged=tuple(Flagged(path=sayable(each.path), reason=EXECUTED) for each in executed),
+        ignored=selection.ignored,
+        limit=limit,
+    )
+
+
+def _saved(chosen: Changes, settled: Settled, *, path: str) -> Settled:
+    stats = save_patch(chosen, path=path)
+    size = os.path.getsize(path) if os.path.isfile(path) else None
+    return msgspec.structs.replace(settled, patch=path, diffstat=diffstat(stats), size_bytes=size)
+
+
+def _failed(settled: Settled, error: WorkspaceError) -> Settled:
+    message = sayable(str(error) + (f"\n{error.hint}" if error.hint else ""))
+    return msgspec.structs.replace(settled, error=Failure(type="workspace", message=message))
