@@ -11,35 +11,43 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from typing import Literal
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.state import state_folder
 from forkrun.text import sayable
-from forkrun.workspace.changes import read_changes
-from forkrun.workspace.commit import Conflict, Recovery, commit_changes, recover
-from forkrun.workspace.copies import Progress, usage_of
-from forkrun.workspace.keep import keep_patch, save_patch, sweep_patches
-from forkrun.workspace.patch import diffstat
-from forkrun.workspace.protected import PROTECTED, is_executed
-from forkrun.workspace.records import Changes
-from forkrun.workspace.selection import Selection, select_changes
-from forkrun.workspace.views import Form, View, open_view, sweep_views
+from forkrun.workspace.oldpatches import sweep_patches
+from forkrun.workspace.views import Form, View, open_view, private_directory, sweep_views
 from forkrun_sandbox.launch import sweep as sweep_groups
+
+if TYPE_CHECKING:
+    from forkrun.ledger import Ending
+    from forkrun.settling import Changed
+    from forkrun.workspace.commit import Recovery
+    from forkrun.workspace.copies import Progress
 
 SPARE_BYTES = 64 * 1024
 SPARE_FILES = 16
 COPY_POLL_S = 1.0
-EXECUTED = "a program runs it, or does what it says, unasked"
 
 Act = Literal["commit", "keep", "discard"]
 """What becomes of the changes: `keep` keeps them as a patch."""
+
+
+class Settle(Protocol):
+    """Settles the files of a run, once."""
+
+    def __call__(self, act: Act) -> Awaitable[Settled]: ...
+
+
+Judge = Callable[["Ending", "Transaction", Settle], Awaitable["Settled"]]
+"""Decides what becomes of the changes of a run whose child is dead."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,7 +78,19 @@ def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tup
         return ()
     sweep_views(state)
     sweep_patches(state, keep_days=keep_days)
+    if not _holds_something(os.path.join(state, "journals")):
+        return ()
+    from forkrun.workspace.commit import recover
+
     return tuple(map(in_words, recover(workspace, state_dir=state)))
+
+
+def _holds_something(directory: str) -> bool:
+    try:
+        with os.scandir(directory) as entries:
+            return any(True for _ in entries)
+    except FileNotFoundError:
+        return False
 
 
 def in_words(recovery: Recovery) -> Recovery:
@@ -121,8 +141,8 @@ class Transaction:
         self._run_id = run_id
         self._disk_bytes = disk_bytes
         self._upper: int | None = None
-        self._changes: Changes | None = None
-        self._copied_bytes = usage_of(view.copy) if view.copy and disk_bytes else 0
+        self._changed: Changed | None = None
+        self._copied_bytes = _usage_of(view.copy) if view.copy and disk_bytes else 0
 
     def take_upper(self, descriptor: int) -> None:
         """Take the descriptor of the directory that the child's writes land in; ours from now."""
@@ -144,76 +164,36 @@ class Transaction:
                 return limit
             pause_s = max(COPY_POLL_S, 20 * (time.monotonic() - began))
 
-    def select(self, job: Job, policy: Policy, *, commit_ignored: bool) -> Selection:
-        """Choose what of the changes may be committed; the child must be dead.
-
-        Raises WorkspaceError where the changes cannot be read.
-        """
-        if self._changes is None:
-            self._changes = read_changes(self.view, upper_fd=self._upper)
-        return select_changes(
-            self.view,
-            self._changes,
-            may_write=policy.may_write,
-            named=named_by(policy),
-            protected=(*PROTECTED, *job.protect),
-            commit_ignored=commit_ignored,
-        )
-
     def settle(self, job: Job, policy: Policy, *, act: Act) -> Settled:
         """Read the changes, and commit, keep or discard them; once, when the child is dead."""
         if self.is_untouched:
             return Settled()
-        settled = Settled()
-        try:
-            selection = self.select(job, policy, commit_ignored=job.commit_ignored)
-            settled = _described(selection, limit=self._disk_limit())
-            return self._settle(selection.changes, job, settled, act=act)
-        except WorkspaceError as error:
-            return _failed(settled, error)
+        limit = self._disk_limit()
+        return self.changed().settle(job, policy, act=act, limit=limit)
+
+    def changed(self) -> Changed:
+        """Give what the child has changed, once it is dead; always the same."""
+        if self._changed is None:
+            # Much is needed for this, and nothing of it before the child is dead.
+            from forkrun.settling import Changed
+
+            self._changed = Changed(self.view, self._upper, state=self._state, run_id=self._run_id)
+        return self._changed
+
+    def private_directory(self, name: str) -> AbstractContextManager[str]:
+        """Make a directory that the child of another run over the same workspace can reach."""
+        owner = self.view.workspace_owner[0]
+        return private_directory(self._state, f"{self._run_id}.{name}", reached_by=owner)
 
     @property
     def is_untouched(self) -> bool:
         """Whether the child was never confined, so that nothing can have been written."""
         return self._upper is None and self.view.form == "overlay"
 
-    def _settle(self, chosen: Changes, job: Job, settled: Settled, *, act: Act) -> Settled:
-        may_commit = act == "commit" and job.commits and not settled.limit
-        if not chosen.entries:
-            return msgspec.structs.replace(settled, committed=may_commit)
-        if job.patch and act != "discard":
-            settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
-        if act == "discard" or not job.commits:
-            return settled
-        # The patch comes first: a commit replaces the contents that it is made of.
-        kept = settled if settled.patch else self._keep(chosen, settled)
-        if not may_commit:
-            return kept
-        try:
-            return self._commit(chosen, kept, asked_for=settled.patch)
-        except WorkspaceError as error:
-            return _failed(kept, error)
-
-    def _commit(self, chosen: Changes, kept: Settled, *, asked_for: str | None) -> Settled:
-        done = commit_changes(chosen, state_dir=self._state)
-        kept = msgspec.structs.replace(kept, recovered=tuple(map(in_words, done.recovered)))
-        if not done.is_committed:
-            error = conflict_in_words(done.conflicts)
-            return msgspec.structs.replace(kept, is_conflict=True, error=error)
-        if kept.patch and kept.patch != asked_for:
-            os.unlink(kept.patch)
-        return msgspec.structs.replace(kept, committed=True, patch=asked_for)
-
-    def _keep(self, chosen: Changes, settled: Settled) -> Settled:
-        path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
-        return msgspec.structs.replace(
-            settled, patch=path, diffstat=diffstat(stats), size_bytes=os.path.getsize(path)
-        )
-
     def _disk_limit(self) -> LimitHit | None:
         """Say whether the view is full: then some file in it may be cut short."""
         if self.view.copy and self._disk_bytes is not None:
-            used = usage_of(self.view.copy) - self._copied_bytes
+            used = _usage_of(self.view.copy) - self._copied_bytes
             if used > self._disk_bytes:
                 return LimitHit(kind="disk", value=self._disk_bytes, used=used)
         if self._upper is None:
@@ -228,41 +208,7 @@ class Transaction:
         return None
 
 
-def named_by(policy: Policy) -> Callable[[str], bool]:
-    """Say of a path whether a write or edit rule names it literally."""
-    literals = frozenset(policy.writable().literals)
-    return lambda path: path in literals
+def _usage_of(directory: str) -> int:
+    from forkrun.workspace.copies import usage_of
 
-
-def conflict_in_words(conflicts: tuple[Conflict, ...]) -> Failure:
-    """Name the paths, and say what others did to them."""
-    shown = ", ".join(f"{sayable(each.path)} ({each.did} meanwhile)" for each in conflicts[:20])
-    more = f" and {len(conflicts) - 20} more" if len(conflicts) > 20 else ""
-    return Failure(
-        type="conflict", message=f"nothing was committed, since others wrote there: {shown}{more}"
-    )
-
-
-def _described(selection: Selection, *, limit: LimitHit | None) -> Settled:
-    entries = selection.changes.entries
-    executed = [each for each in entries if each.after is not None and is_executed(each.path)]
-    return Settled(
-        changes=tuple(Change(path=sayable(each.path), kind=each.kind) for each in entries),
-        withheld=tuple(
-            Withheld(path=sayable(each.path), reason=each.reason) for each in selection.withheld
-        ),
-        flagged=tuple(Flagged(path=sayable(each.path), reason=EXECUTED) for each in executed),
-        ignored=selection.ignored,
-        limit=limit,
-    )
-
-
-def _saved(chosen: Changes, settled: Settled, *, path: str) -> Settled:
-    stats = save_patch(chosen, path=path)
-    size = os.path.getsize(path) if os.path.isfile(path) else None
-    return msgspec.structs.replace(settled, patch=path, diffstat=diffstat(stats), size_bytes=size)
-
-
-def _failed(settled: Settled, error: WorkspaceError) -> Settled:
-    message = sayable(str(error) + (f"\n{error.hint}" if error.hint else ""))
-    return msgspec.structs.replace(settled, error=Failure(type="workspace", message=message))
+    return usage_of(directory)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import secrets
 import stat
 from collections.abc import Iterator
 from typing import Literal
@@ -27,7 +26,7 @@ from forkrun.workspace.gitfiles import Ignored, Repository, find_repository, rul
 
 Form = Literal["overlay", "copy"]
 
-_OPEN_TO_ALL = "/var/tmp"
+_OPEN_TO_ALL = "/var/tmp"  # noqa: S108 - names in it cannot be guessed, and are made exclusively
 
 
 class View:
@@ -177,10 +176,10 @@ _PREFIX = "forkrun-"
 
 def _make_elsewhere(directory: int) -> str:
     """Make a directory that everybody can pass through and nobody but root list or write."""
-    path = os.path.join(_OPEN_TO_ALL, _PREFIX + secrets.token_hex(16))
+    path = os.path.join(_OPEN_TO_ALL, _PREFIX + os.urandom(16).hex())
     os.symlink(path, _ELSEWHERE, dir_fd=directory)  # first, so that a kill in between leaves none
-    os.mkdir(path, 0o711)
-    os.chmod(path, 0o711)
+    os.mkdir(path, 0o700)
+    os.chmod(path, 0o711)  # noqa: S103 - to pass through, not to list
     return path
 
 
