@@ -88,7 +88,7 @@ class _Contest:
         self._emit = emit
         self._verdicts: dict[int, _Verdict] = {}
         self._checks: dict[int, Checked] = {}
-        self._checking: dict[int, asyncio.Future[Checked]] = {}
+        self._checking: dict[int, asyncio.Future[tuple[Checked, int]]] = {}
         self._winner: int | None = None
         self._decided = asyncio.Event()
         self._committed: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
@@ -169,22 +169,22 @@ class _Contest:
         await asyncio.wait({checking})
         if checking.cancelled():
             return _Verdict()
-        checked = self._checks[number] = checking.result()
+        checked, size_bytes = checking.result()
+        self._checks[number] = checked
         self._record.event(CheckEvent, attempt=number, passed=checked.passed, output=checked.output)
-        if not checked.passed:
-            return _Verdict()
-        size = await asyncio.to_thread(transaction.changed().patch_size, self._job, self._policy)
-        return _Verdict(passed=True, size_bytes=size)
+        return _Verdict(passed=checked.passed, size_bytes=size_bytes)
 
-    async def _check(self, transaction: Transaction) -> Checked:
+    async def _check(self, transaction: Transaction) -> tuple[Checked, int]:
+        """Run the check in what an attempt left, and measure its change."""
+        changed = transaction.changed()
         try:
             with transaction.private_directory("check") as directory:
                 path = f"{directory}/changes.tar"
-                archive = transaction.changed().write_archive
-                await asyncio.to_thread(archive, self._job, self._policy, path=path)
-                return await run_check(self._job, archive=path, run_job=self._run_job)
+                await asyncio.to_thread(changed.write_archive, self._job, self._policy, path=path)
+                checked = await run_check(self._job, archive=path, run_job=self._run_job)
+            return checked, await asyncio.to_thread(changed.patch_size, self._job, self._policy)
         except (ForkrunError, OSError) as error:
-            return Checked(passed=False, output=f"[the check could not be run: {error}]")
+            return Checked(passed=False, output=f"[the check could not be run: {error}]"), 0
 
     def _report(self, number: int, verdict: _Verdict) -> None:
         """Take note of an attempt, and decide as soon as that can be done."""
@@ -235,7 +235,7 @@ class _Contest:
             check="none" if checked is None else "passed" if checked.passed else "failed",
             check_output=checked.output if checked else "",
             changes=result.changes,
-            size_bytes=verdict.size_bytes if verdict.passed else None,
+            size_bytes=verdict.size_bytes if checked else None,
             committed=result.committed,
             patch=result.patch,
             turns=result.turns,

@@ -5,9 +5,10 @@ Apart from the transaction itself, since nothing of this is needed before the ch
 
 from __future__ import annotations
 
+import io
 import os
 from collections.abc import Callable
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 import msgspec
 
@@ -114,13 +115,14 @@ class Changed:
         )
 
 
-class _Counter:
+class _Counter(io.BufferedIOBase):
     """Takes what is written and keeps its size."""
 
     size = 0
 
-    def write(self, content: bytes) -> None:
+    def write(self, content: Any) -> int:
         self.size += len(content)
+        return len(content)
 
 
 def named_by(policy: Policy) -> Callable[[str], bool]:
