@@ -12,9 +12,11 @@ from typing import Any, BinaryIO, cast
 
 import msgspec
 
+from forkrun.catalog import WRITERS
 from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.policy import Policy
+from forkrun.policy.rules import Rule
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.text import sayable
 from forkrun.transaction import Act, Settled, in_words
@@ -126,9 +128,20 @@ class _Counter(io.BufferedIOBase):
 
 
 def named_by(policy: Policy) -> Callable[[str], bool]:
-    """Say of a path whether a write or edit rule names it literally."""
-    literals = frozenset(policy.writable().literals)
-    return lambda path: path in literals
+    """Say of a path whether a write or edit rule of every layer names it literally.
+
+    Of every layer, since a run must not have more rights than its parents: that they may write
+    everything does not name anything.
+    """
+    layers = [{path for rule in layer.allow for path in _named(rule)} for layer in policy.parsed]
+    named = frozenset.intersection(*map(frozenset, layers)) if layers else frozenset[str]()
+    return lambda path: path in named
+
+
+def _named(rule: Rule) -> tuple[str, ...]:
+    if rule.path is None or rule.path.literal is None or WRITERS.isdisjoint(rule.tools or ()):
+        return ()
+    return (rule.path.literal,)
 
 
 def conflict_in_words(conflicts: tuple[Conflict, ...]) -> Failure:

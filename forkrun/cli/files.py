@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 
 from forkrun.cli import tell
@@ -10,7 +11,7 @@ from forkrun.result import EXIT_CODES
 from forkrun.settling import conflict_in_words
 from forkrun.state import state_folder
 from forkrun.text import sayable
-from forkrun.transaction import in_words
+from forkrun.transaction import in_words, tidy
 from forkrun.workspace import commit
 from forkrun.workspace.keep import apply_patch
 from forkrun.workspace.views import check_workspace
@@ -34,12 +35,13 @@ def apply(patch_or_result: str, *, cwd: str) -> int:
 
 
 def recover(cwd: str) -> int:
-    """Make good the commits that were killed in a workspace; say also where else there are some."""
+    """Make good the commits that were killed in a workspace, and remove what killed runs have left;
+    say also where else there were commits."""
     _check(cwd)
     state = state_folder(os.environ)
-    recovered = commit.recover(cwd, state_dir=state)
+    recovered = tidy(cwd, environ=os.environ, keep_days=math.inf)
     for each in recovered:
-        tell(recovery_in_words(in_words(each)))
+        tell(recovery_in_words(each))
     if not recovered:
         tell(f"nothing to recover in {os.path.realpath(cwd)}")
     for workspace in commit.interrupted(state):
