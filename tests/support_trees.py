@@ -31,6 +31,13 @@ truncate -s 20M sparse; printf end >> sparse
 touch -d '2001-02-03 04:05:06.123456789' src/a.py src run.sh
 """
 
+WORK = """
+echo four >> src/a.py; rm src/crlf.txt; chmod 600 run.sh; ln -sf src/b.txt link; rm dangling
+mkdir -p new/dir; echo n > new/dir/f; printf '\\0x' > new/blob; printf y > "$(printf 'new/\\351')"
+echo w >> src/hard; echo k >> locked/key; rmdir src/deep; echo end >> sparse
+"""
+"""A change of every kind."""
+
 SETTINGS = ("plain", "mount below", "in an overlay", "stacked overlays", "no sandbox")
 """What is under the workspace; in "mount below" and "stacked overlays" no overlay can be laid over
 it, and in "no sandbox" none is mounted at all."""

@@ -10,13 +10,8 @@ from pathlib import Path
 
 import pytest
 from support_cli import call, environment, processes_with, wait_until
-from support_trees import changed
+from support_trees import WORK, changed
 
-WORK = """
-echo four >> src/a.py; rm src/crlf.txt; chmod 600 run.sh; ln -sf src/b.txt link; rm dangling
-mkdir -p new/dir; echo n > new/dir/f; printf '\\0x' > new/blob; printf y > "$(printf 'new/\\351')"
-echo w >> src/hard; echo k >> locked/key; rmdir src/deep; echo end >> sparse
-"""
 WORKED = call("bash", command=WORK)
 TOUCHED = {
     *("src/a.py", "src/crlf.txt", "run.sh", "link", "dangling", "src/hard", "src/b.txt"),
