@@ -109,8 +109,8 @@ class Site:
     def inside(self, command: list[str]) -> list[str]:
         if not self._namespace:
             return command
-        target = ["nsenter", "-m", "-t", str(self._namespace.pid), f"--wd={self.workspace}"]
-        return [*target, *command]
+        target = ["nsenter", "-m", "-t", str(self._namespace.pid)]
+        return [*target, "sh", "-c", 'cd "$0" && exec "$@"', str(self.workspace), *command]
 
     def command(self, *arguments: str) -> list[str]:
         """The command line of `forkrun ARGUMENTS` in this workspace."""
