@@ -91,7 +91,7 @@ class Progress:
             self._stop()
         elif text := self._line(event):
             line = f"[{event.t:6.1f}s] {text}"
-            if self._live:
+            if self._live and not isinstance(event, CopyEvent):
                 self._live.show(f"{line}  ({self._tokens:,} tokens)")
             else:
                 tell(line, prefix="")

@@ -98,7 +98,7 @@ async def _run(
 
 
 def _explain_files(result: Result) -> None:
-    """Name what was not committed, what somebody should look at, and where the patch is."""
+    """Name what was not committed, and what somebody should look at."""
     from forkrun.workspace.selection import IGNORED
 
     withheld = [each for each in result.withheld if not each.reason.startswith(IGNORED)]
@@ -111,9 +111,6 @@ def _explain_files(result: Result) -> None:
     if flagged := [each.path for each in result.flagged[:SHOWN]]:
         more = ", …" if len(result.flagged) > SHOWN else ""
         tell(f"look at these before anything runs them: {', '.join(flagged)}{more}")
-    if result.patch and not result.committed:
-        tell(f"the changes are kept: {result.patch}")
-        tell(f"hint: forkrun apply {shlex.quote(result.patch)}", prefix="")
 
 
 def _explain(result: Result, *, verbosity: int) -> None:
@@ -128,6 +125,9 @@ def _explain(result: Result, *, verbosity: int) -> None:
             tell(f"attempt {each.number} of {len(result.attempts)} was committed")
     if verbosity >= 0:
         _explain_files(result)
+    if result.patch and not result.committed:
+        tell(f"the changes are kept: {result.patch}")
+        tell(f"hint: forkrun apply {shlex.quote(result.patch)}", prefix="")
     if verbosity > 0:
         cost = "unknown" if result.cost_usd is None else f"${result.cost_usd:.4f}"
         tell(
