@@ -63,6 +63,9 @@ def tables(options: argparse.Namespace) -> Iterator[Table]:
         }
         rows = in_turn(contenders, rounds=options.rounds or 7)
     yield Table(title=f"A workspace of {FILES:,} files", unit="ms", rows=rows, baseline=COPY)
+    from _bench import views
+
+    yield from views.tables(options)
 
 
 def make_tree(root: str) -> None:
