@@ -45,20 +45,24 @@ from forkrun.protocol import (
     Ran,
     Started,
     ToolCall,
+    ToolLimits,
     ToolResult,
     ToParent,
     Turn,
 )
 from forkrun.record import Record
-from forkrun.replies import Reading, read_reply, result_block
+from forkrun.replies import Reading, bounded, read_reply, result_block
 from forkrun.result import Denial, Failure, LimitHit, StopReason
 from forkrun.supervisor import Worker
+from forkrun.text import one_line
 from forkrun.tracing import Spans
 
 if TYPE_CHECKING:
     from forkrun.mcp.servers import Servers
 
 Calls = tuple[ToolCall, ...]
+RESULT_CHARS = ToolLimits().result_chars
+FAULT_CHARS = 2_000
 
 
 class Broker:
@@ -500,6 +504,8 @@ class Broker:
             raise ChannelError(f"{len(running)} calls were left without a result")
 
     async def _take(self, call: ToolCall, ran: Ran) -> None:
+        result = bounded(ran.result, max_chars=RESULT_CHARS)
+        ran = msgspec.structs.replace(ran, result=result)
         self.ledger.tool_calls += 1
         if ran.result.denied:
             self._deny(call, ran.result.text)
@@ -530,7 +536,7 @@ class Broker:
     async def _hear(self, worker: Worker) -> ToParent:
         message = await worker.receive()
         if isinstance(message, Fault):
-            raise ChannelError(f"the child failed: {message.message}")
+            raise ChannelError(f"the child failed: {one_line(message.message, width=FAULT_CHARS)}")
         self._signed()
         return message
 

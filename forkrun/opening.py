@@ -184,7 +184,7 @@ def _forked(
         max_tokens=max_tokens,
         tools=tuple(INPUTS),
         names=Names.of_parent(
-            msgspec.json.decode(params.get("tools", b"[]")),
+            msgspec.json.decode(params.get("tools", b"[]")) or [],
             open_calls=_names_of_calls(repair.tool_use_ids, snapshot),
             may_start=offers_task,
         ),

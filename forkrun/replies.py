@@ -14,6 +14,15 @@ import msgspec
 from forkrun.models.base import Reply
 from forkrun.prompts import NO_OUTPUT
 from forkrun.protocol import Image, ToolCall, ToolResult
+from forkrun.text import printable
+
+NOTE_CHARS = 2_000
+"""What a tool may say beside its output: what was cut, which processes were ended."""
+DENIAL_CHARS = 2_000
+MAX_IMAGES = 4
+MAX_IMAGE_BYTES = 5 * 1024 * 1024
+"""As the Messages API takes them."""
+IMAGE_TYPES = ("image/png", "image/jpeg", "image/gif", "image/webp")
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +78,22 @@ def result_block(result: ToolResult) -> bytes:
         content = [*([{"type": "text", "text": content}] if result.text.strip() else []), *pictures]
     block = {"type": "tool_result", "tool_use_id": result.id, "content": content}
     return msgspec.json.encode(block | {"is_error": True} if result.is_error else block)
+
+
+def bounded(result: ToolResult, *, max_chars: int) -> ToolResult:
+    """Give a result as large as a tool of ours makes it, whatever the child has sent."""
+    max_chars = DENIAL_CHARS if result.denied else max_chars + NOTE_CHARS
+    text = result.text
+    if len(text) > max_chars:
+        text = text[:max_chars] + "\n[cut: the result was larger than a tool's may be]"
+    images = tuple(
+        image
+        for image in result.images[:MAX_IMAGES]
+        if image.media_type in IMAGE_TYPES and len(image.content) <= MAX_IMAGE_BYTES
+    )
+    return msgspec.structs.replace(
+        result, text=printable(text) if result.denied else text, images=images
+    )
 
 
 def _image(image: Image) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from forkrun.broker import Broker
+from forkrun.broker import FAULT_CHARS, Broker
 from forkrun.confinement import Confinement, Plan, Refused
 from forkrun.costs import check_priced, load_prices_soon, total_cost_usd
 from forkrun.endings import after_crash, after_files, after_limit, check_end, out_of_time
@@ -69,6 +69,7 @@ from forkrun.result import (
 from forkrun.state import keep_summary
 from forkrun.stream import EventStream
 from forkrun.supervisor import Starter, Worker
+from forkrun.text import one_line
 from forkrun.tracing import Spans
 from forkrun.transaction import Act, Judge, Settled
 from forkrun.transcript import Transcript
@@ -516,8 +517,13 @@ class Run:
                 place.transaction.take_upper(upper)
             return _sandbox_record(message.report, plan, bounded=worker.confined())
         if isinstance(message, Fault) and message.kind == "sandbox":
-            raise Refused(message.message, layer=message.layer)
-        raise ChannelError(f"the child did not get ready: {message}")
+            raise Refused(
+                one_line(message.message, width=FAULT_CHARS),
+                layer=one_line(message.layer, width=100),
+            )
+        raise ChannelError(
+            f"the child did not get ready: {one_line(str(message)[:FAULT_CHARS], width=FAULT_CHARS)}"
+        )
 
     async def _watched(
         self,

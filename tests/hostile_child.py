@@ -81,6 +81,9 @@ if way == "no-sandbox":
 if way == "fault":
     channel.send(Fault(kind="internal", message="ValueError: broken"))
     os._exit(1)
+if way == "huge-fault":
+    channel.send(Fault(kind="internal", message="\x1b]0;title\x07" + "x" * 10_000_000))
+    os._exit(1)
 if way == "done-before-ready":
     channel.send(Done())
 channel.send(Ready(report=Report(tier="none")))
@@ -107,7 +110,7 @@ for call in turn.calls:
     at("running")
     if way == "foreign-id":
         channel.send(ran("another"))
-    channel.send(ran(call.id, "x" * 20_000_000 if way == "result-too-large" else "ok"))
+    channel.send(ran(call.id, "x" * 10_000_000 if way == "huge-result" else "ok"))
     if way == "twice":
         channel.send(ran(call.id))
 at("ran")

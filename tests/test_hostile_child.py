@@ -29,7 +29,7 @@ def run_child(request, tmp_path, monkeypatch):
     workspace = tmp_path / "ws"
     workspace.mkdir()
 
-    def run(way: str, **limits: float) -> Result:
+    def run(way: str, *, transcript: str | None = None, **limits: float) -> Result:
         program = CHILD if request.param == "exec" else ZYGOTE
         argv = [sys.executable, "-I", "-S", program, way, *package_folders()]
         monkeypatch.setattr(
@@ -39,7 +39,12 @@ def run_child(request, tmp_path, monkeypatch):
             forkrun.zygote, "zygote_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
         )
         job = Job(
-            prompt="go", model=model, cwd=str(workspace), workspace="live", limits=Limits(**limits)
+            prompt="go",
+            model=model,
+            cwd=str(workspace),
+            workspace="live",
+            transcript=transcript,
+            limits=Limits(**limits),
         )
 
         async def once() -> Result:
@@ -112,6 +117,23 @@ def test_a_flood_on_stdout_stays_bounded(run_child) -> None:
     assert run_child("stdout-flood").stop_reason == "crashed"
     grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
     assert grown_kib < 64 * 1024
+
+
+def test_a_huge_result_is_cut_to_what_a_tool_may_say(run_child, tmp_path) -> None:
+    """Ten megabytes from a subverted child reach neither the transcript nor the model."""
+    transcript = tmp_path / "t.jsonl"
+    result = run_child("huge-result", transcript=str(transcript))
+    assert (result.stop_reason, result.summary) == ("completed", "FINAL")
+    assert transcript.stat().st_size < 200_000
+    assert "larger than a tool's may be" in transcript.read_text()
+
+
+def test_a_huge_fault_is_one_bounded_printable_line(run_child) -> None:
+    """What a child says of itself is cut, and cannot act on a terminal."""
+    result = run_child("huge-fault")
+    assert result.stop_reason == "crashed"
+    assert len(result.error.message) < 4_000
+    assert "\x1b" not in result.error.message
 
 
 @pytest.mark.parametrize("way", ["stderr-flood", "closed-streams", "fds"])

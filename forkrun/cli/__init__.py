@@ -72,7 +72,9 @@ def complain(error: ForkrunError) -> None:
 
 def tell(text: str, *, prefix: str = "forkrun: ") -> None:
     """Write a line for people, to stderr; a stderr that is gone is nobody's loss."""
+    from forkrun.text import printable
+
     try:
-        os.write(2, (prefix + text + "\n").encode(errors="replace"))
+        os.write(2, (prefix + printable(text) + "\n").encode(errors="replace"))
     except OSError:
         return

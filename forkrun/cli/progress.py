@@ -24,7 +24,7 @@ from forkrun.events import (
     ToolCallEvent,
     TurnEvent,
 )
-from forkrun.text import one_line
+from forkrun.text import one_line, printable
 
 LINE_WIDTH = 100
 
@@ -90,7 +90,7 @@ class Progress:
         elif self._live and isinstance(event, ConfirmedEvent | ResultEvent):
             self._stop()
         elif text := self._line(event):
-            line = f"[{event.t:6.1f}s] {text}"
+            line = printable(f"[{event.t:6.1f}s] {text}")
             if self._live and not isinstance(event, CopyEvent):
                 self._live.show(f"{line}  ({self._tokens:,} tokens)")
             else:

@@ -136,6 +136,9 @@ class Snapshot(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     ) -> Snapshot:
         for position, message in enumerate(messages):
             parse_message(message, position, source=source)
+        for position, tool in enumerate(_listed(dict(params).get("tools"), source)):
+            if not tool.lstrip().startswith(b"{"):
+                raise InputError(f"{source}: tools[{position}] is not an object")
         return cls(
             params=tuple(params),
             messages=tuple(messages),
@@ -191,6 +194,15 @@ def _layout(whole: bytes) -> Layout | None:
         return None
     comma, colon = (b", ", b": ") if is_wide else (b",", b":")
     return Layout(order=tuple(order), comma=comma, colon=colon)
+
+
+def _listed(tools: bytes | None, source: str) -> list[bytes]:
+    """Part the list of tools; a parent may have sent null for none."""
+    if tools is None or tools == b"null":
+        return []
+    if not tools.lstrip().startswith(b"["):
+        raise InputError(f"{source}: tools is not a list")
+    return [bytes(tool) for tool in msgspec.json.decode(tools, type=list[msgspec.Raw])]
 
 
 def _is_omitted(value: object) -> bool:
