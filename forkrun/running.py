@@ -522,7 +522,7 @@ class Run:
                 layer=one_line(message.layer, width=100),
             )
         raise ChannelError(
-            f"the child did not get ready: {one_line(str(message)[:FAULT_CHARS], width=FAULT_CHARS)}"
+            f"the child is not ready: {one_line(str(message)[:FAULT_CHARS], width=FAULT_CHARS)}"
         )
 
     async def _watched(
