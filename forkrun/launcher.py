@@ -85,9 +85,9 @@ class Launcher:
         if not self._is_warm:
             return start_fresh(self._environ)
         try:
-            return await self._living().start()
+            return await self._living().start(is_init=spec.tier == "full")
         except ZygoteGone:
-            return await self._living().start()
+            return await self._living().start(is_init=spec.tier == "full")
 
     def _living(self) -> Zygote:
         """Give a zygote that lives, as far as is known."""

@@ -178,9 +178,11 @@ class Fault(Message, tag="fault"):
 
 class Fork(Message, tag="fork"):
     """To a zygote: fork a worker, with the four descriptors that come along: its ends of the
-    channel and of the socket for its upper directory, its stdout and its stderr."""
+    channel and of the socket for its upper directory, its stdout and its stderr. Where the zygote
+    may, the worker is PID 1 of a process namespace of its own if `is_init`."""
 
     number: int
+    is_init: bool = False
 
 
 class Forked(Message, tag="forked"):

@@ -197,7 +197,8 @@ class Worker:
             self._held.kill()
 
     async def _end(self) -> None:
-        if not self._exit.done():
+        if not self._exit.done() and self._spec.tier != "full":
+            # A guardian ends what it guards; in a namespace of its own, the kernel does.
             self._terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)

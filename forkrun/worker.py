@@ -41,14 +41,34 @@ def main() -> NoReturn:
 
 
 def be_worker(
-    *, channel_fd: int, upper_fd: int, summary_fd: int, parent_pidfd: int | None = None
+    *,
+    channel_fd: int,
+    upper_fd: int,
+    summary_fd: int,
+    parent_pidfd: int | None = None,
+    is_init: bool = False,
 ) -> NoReturn:
     """Be the child, to its end. `parent_pidfd` is that of the process to be outlived by nothing,
-    where that is not the parent of this one."""
+    where that is not the parent of this one; `is_init` says that this process is the first one of a
+    process namespace."""
     os.dup2(2, 1)
     channel: Channel[ToChild] = Channel(socket.socket(fileno=channel_fd), ToChild)
     try:
-        _serve(channel, summary_fd=summary_fd, upper_fd=upper_fd, parent_pidfd=parent_pidfd)
+        start = _told(channel)
+        report = enter(
+            start.sandbox,
+            keep_fds=(channel.fileno(), summary_fd),
+            parent_pidfd=parent_pidfd,
+            upper_socket=upper_fd,
+            meanwhile=prepare_tools,
+            is_init=is_init,
+        )
+        channel.send(Ready(report=report))
+        _write_all(summary_fd, _work(start, channel).encode())
+        channel.send(Done())
+    except SandboxFault as error:
+        channel.send(Fault(kind="sandbox", message=str(error), layer=error.layer))
+        os._exit(SANDBOX_REFUSED)
     except ChannelError as error:
         _end(f"forkrun worker: {error}", PARENT_GONE)
     except Exception as error:  # noqa: BLE001 - the last frame says what happened, whatever it was
@@ -64,29 +84,15 @@ def prepare_tools() -> None:
     decoder_of(ToChild)
 
 
-def _serve(
-    channel: Channel[ToChild], *, summary_fd: int, upper_fd: int, parent_pidfd: int | None
-) -> None:
+def _told(channel: Channel[ToChild]) -> Start:
+    """Wait for the first message; what has to be imported is imported meanwhile."""
     if not channel.has_message():
         prepare()
         prepare_tools()
     start = channel.receive()
     if not isinstance(start, Start):
         raise ChannelError(f"the first message is no Start but a {type(start).__name__}")
-    try:
-        report = enter(
-            start.sandbox,
-            keep_fds=(channel.fileno(), summary_fd),
-            parent_pidfd=parent_pidfd,
-            upper_socket=upper_fd,
-            meanwhile=prepare_tools,
-        )
-    except SandboxFault as error:
-        channel.send(Fault(kind="sandbox", message=str(error), layer=error.layer))
-        os._exit(SANDBOX_REFUSED)
-    channel.send(Ready(report=report))
-    _write_all(summary_fd, _work(start, channel).encode())
-    channel.send(Done())
+    return start
 
 
 def _work(start: Start, channel: Channel[ToChild]) -> str:

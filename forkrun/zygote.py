@@ -80,9 +80,12 @@ class Zygote:
         """The process id of the zygote."""
         return self._process.pid
 
-    async def start(self) -> Child:
-        """Fork a worker. Raises ZygoteGone, and ForkrunError where the kernel refuses to fork."""
-        forking = asyncio.ensure_future(self._fork())
+    async def start(self, *, is_init: bool = False) -> Child:
+        """Fork a worker; with `is_init` as the first process of a namespace, where that can be had.
+
+        Raises ZygoteGone, and ForkrunError where the kernel refuses to fork.
+        """
+        forking = asyncio.ensure_future(self._fork(is_init=is_init))
         try:
             return await asyncio.shield(forking)
         except asyncio.CancelledError:
@@ -102,14 +105,16 @@ class Zygote:
         if self._process.stderr:
             self._process.stderr.close()
 
-    async def _fork(self) -> Child:
+    async def _fork(self, *, is_init: bool) -> Child:
         channel, its_channel = socket.socketpair()
         upper, its_upper = socket.socketpair()
         out, its_out = os.pipe()
         err, its_err = os.pipe()
         try:
             sent = (its_channel.fileno(), its_upper.fileno(), its_out, its_err)
-            forked = await self._ask(Fork(number=next(self._numbers)), *sent)
+            forked = await self._ask(
+                Fork(number=next(self._numbers), is_init=is_init), *sent
+            )
         except BaseException:
             close_ends(channel, upper, out, err)
             raise

@@ -40,8 +40,6 @@ _NAMESPACES = {
     "uts": kernel.CLONE_NEWUTS,
     "cgroup": kernel.CLONE_NEWCGROUP,
 }
-_CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 1 << 6, 1 << 7, 1 << 21
-_NEEDED_TO_BUILD = _CAP_SETGID | _CAP_SETUID | _CAP_SYS_ADMIN
 _GO = b"g"
 
 
@@ -67,6 +65,7 @@ def enter(
     parent_pidfd: int | None = None,
     upper_socket: int = -1,
     meanwhile: Callable[[], object] = lambda: None,
+    is_init: bool = False,
 ) -> Report:
     """Confine this process as `spec` says and give what is in force; return in the worker alone.
 
@@ -79,6 +78,8 @@ def enter(
     place for imports, and for nothing that touches what is not ours.
 
     The process that called stays behind and ends as the worker ends: by the same status or signal.
+    With `is_init` (tier "full") it is PID 1 of a process namespace already, as `guard.fork_init`
+    makes it, and ends by a status that `guard.wait_status_of_init` reads.
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
@@ -97,6 +98,7 @@ def enter(
             parent=parent,
             upper_socket=upper_socket,
             meanwhile=meanwhile,
+            is_init=is_init,
         )
     meanwhile()
     if spec.tier not in ("bwrap", "lsm", "none"):
@@ -125,7 +127,7 @@ class _Plan(NamedTuple):
     identity: Identity
     own: tuple[str, ...]
     keep_fds: tuple[int, ...]
-    watched: tuple[int, int]
+    watched: tuple[int, ...]
     status: int
     upper_socket: int
     meanwhile: Callable[[], object]
@@ -138,23 +140,27 @@ def _enter_full(
     parent: int,
     upper_socket: int,
     meanwhile: Callable[[], object],
+    is_init: bool,
 ) -> Report:
-    """Be the caller: make the pid namespace, fork PID 1, stay behind."""
+    """Be the caller: make the pid namespace, fork PID 1, stay behind; or be PID 1 already."""
     identity = confine.identity_of(spec.workspace)
-    is_privileged = kernel.capabilities() & _NEEDED_TO_BUILD == _NEEDED_TO_BUILD
-    if not is_privileged:
-        confine.become(identity)
-    status_read, status_write = os.pipe()
     plan = _Plan(
         spec=spec,
         identity=identity,
         own=confine.own_paths(is_in_foreign_root=spec.root is not None),
         keep_fds=keep_fds,
-        watched=(parent, os.pidfd_open(os.getpid())),
-        status=status_write,
+        watched=(parent,),
+        status=-1,
         upper_socket=upper_socket,
         meanwhile=meanwhile,
     )
+    if is_init:
+        return _be_init(plan)
+    is_privileged = guard.is_privileged()
+    if not is_privileged:
+        confine.become(identity)
+    status_read, status_write = os.pipe()
+    plan = plan._replace(watched=(parent, os.pidfd_open(os.getpid())), status=status_write)
     if is_privileged:
         _unshare("pid", kernel.CLONE_NEWPID)
     else:

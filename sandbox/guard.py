@@ -28,6 +28,9 @@ from . import kernel
 from .fault import SandboxFault
 
 _FAILED = 125
+_BY_SIGNAL = 128
+_CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 1 << 6, 1 << 7, 1 << 21
+_NEEDED_TO_BUILD = _CAP_SETGID | _CAP_SETUID | _CAP_SYS_ADMIN
 
 
 def reset_signals() -> None:
@@ -46,6 +49,41 @@ def watch_parent() -> int:
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
     return descriptor
+
+
+def is_privileged() -> bool:
+    """Say whether this process may make namespaces and take on ids without a user namespace."""
+    return kernel.capabilities() & _NEEDED_TO_BUILD == _NEEDED_TO_BUILD
+
+
+def own_process_namespace() -> int:
+    """Give a descriptor of the process namespace that this process is in."""
+    return os.open("/proc/self/ns/pid", os.O_RDONLY | os.O_CLOEXEC)
+
+
+def fork_init(own_namespace: int) -> int:
+    """Fork a child that is PID 1 of a new process namespace, as os.fork(); needs privileges.
+
+    The next children are in our own namespace again: of it, `own_namespace` is a descriptor.
+    Raises OSError.
+    """
+    kernel.unshare(kernel.CLONE_NEWPID)
+    pid = -1
+    try:
+        pid = os.fork()
+    finally:
+        if pid != 0:
+            kernel.call("setns", own_namespace, kernel.CLONE_NEWPID)
+    return pid
+
+
+def wait_status_of_init(wait_status: int) -> int:
+    """Give the wait status of the worker, read from that of its PID 1."""
+    if os.WIFEXITED(wait_status):
+        number = os.WEXITSTATUS(wait_status) - _BY_SIGNAL
+        if 0 < number < signal.NSIG:
+            return number
+    return wait_status
 
 
 def adopt_orphans() -> None:
@@ -90,13 +128,21 @@ def end_like(wait_status: int) -> NoReturn:
 
 
 def run_init(worker: int, *, watched: tuple[int, ...], status: int) -> NoReturn:
-    """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end."""
+    """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end.
+
+    How the worker ended is written to the pipe `status`; with -1, our own exit status says it.
+    """
     told = _signal_descriptor(signal.SIGCHLD)
-    _let_go(keep=(*watched, status, told))
+    _let_go(keep=(*watched, told, *((status,) if status >= 0 else ())))
     ended = _wait_for(worker, watched=watched, told=told)
-    if ended is not None:
+    if ended is None:
+        os._exit(_BY_SIGNAL + signal.SIGKILL)
+    if status >= 0:
         os.write(status, struct.pack("=i", ended))
-    os._exit(0 if ended is not None else 128 + signal.SIGKILL)
+        os._exit(0)
+    # No signal that it sends itself ends a PID 1: pid_namespaces(7).
+    code = os.waitstatus_to_exitcode(ended)
+    os._exit(code if code >= 0 else _BY_SIGNAL - code)
 
 
 def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:

@@ -132,11 +132,12 @@ class Held:
         """
         if self._init is not None or self._tier not in ("full", "bwrap"):
             return self._init is not None
-        for pid in survivors.children(self._pid):
+        for pid in (self._pid, *survivors.children(self._pid)):
             with contextlib.suppress(ProcessLookupError):
                 descriptor = os.pidfd_open(pid)
                 # Still our child's child: then the number cannot have been another's meanwhile.
-                if pid in survivors.children(self._pid) and survivors.is_namespace_init(pid):
+                is_ours = pid == self._pid or pid in survivors.children(self._pid)
+                if is_ours and survivors.is_namespace_init(pid):
                     self._init, self._init_pid = descriptor, pid
                     return True
                 os.close(descriptor)

@@ -240,7 +240,7 @@ sys.modules["forkrun_sandbox"] = package
 sys.path[:0] = sys.argv[2:-1]
 from forkrun.zygote_main import main
 random.random(); next(tempfile._get_candidate_names())
-def draw(*, channel_fd, upper_fd, summary_fd, parent_pidfd):
+def draw(*, channel_fd, upper_fd, summary_fd, parent_pidfd, is_init):
     names = next(tempfile._get_candidate_names()), uuid.uuid4(), random.random()
     os.write(summary_fd, repr(names).encode())
     os._exit(7)
