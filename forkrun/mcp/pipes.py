@@ -53,7 +53,7 @@ async def piped(
     try:
         lines, out = await _opened(process, closing)
         tasks += [
-            asyncio.ensure_future(_receive(lines, received)),
+            asyncio.ensure_future(_receive(lines, received, stderr)),
             asyncio.ensure_future(_send(to_send, out)),
         ]
         yield reading, writing
@@ -85,7 +85,7 @@ async def _opened(
     return lines, asyncio.StreamWriter(writing, protocol, None, loop)
 
 
-async def _receive(lines: asyncio.StreamReader, received: Any) -> None:
+async def _receive(lines: asyncio.StreamReader, received: Any, stderr: Tail) -> None:
     """Pass on each line that is a message; the session ends with the output, or at a giant line."""
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -94,7 +94,10 @@ async def _receive(lines: asyncio.StreamReader, received: Any) -> None:
         while True:
             try:
                 line = await lines.readuntil(b"\n")
-            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            except asyncio.IncompleteReadError:
+                break
+            except asyncio.LimitOverrunError:
+                stderr.add(b" [a line of more than %d bytes on stdout]" % MAX_LINE_BYTES)
                 break
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
