@@ -29,7 +29,9 @@ if TYPE_CHECKING:
         UsageError,
     )
     from forkrun.events import (
+        CheckEvent,
         ConfirmedEvent,
+        CopyEvent,
         DeniedEvent,
         Event,
         HookEvent,
@@ -63,9 +65,11 @@ __all__ = [
     "Agent",
     "Allow",
     "ChannelError",
+    "CheckEvent",
     "ConfigurationError",
     "ConfirmedEvent",
     "ContextExceeded",
+    "CopyEvent",
     "DeniedEvent",
     "Deny",
     "Event",
@@ -131,7 +135,9 @@ _HOMES = {
         "UsageError",
     ),
     "forkrun.events": (
+        "CheckEvent",
         "ConfirmedEvent",
+        "CopyEvent",
         "DeniedEvent",
         "Event",
         "HookEvent",

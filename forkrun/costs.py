@@ -9,6 +9,7 @@ from forkrun.errors import ConfigurationError
 from forkrun.models.base import Usage
 from forkrun.models.prices import cost_usd
 
+LOAD_AFTER_S = 0.2
 UNPRICED = ("offline", "script:")
 
 
@@ -19,6 +20,14 @@ async def total_cost_usd(model: str, replies: Sequence[Usage]) -> float | None:
     prices = await asyncio.to_thread(lambda: [cost_usd(model, usage) for usage in replies])
     known = [price for price in prices if price is not None]
     return sum(known) if len(known) == len(prices) else None
+
+
+def load_prices_soon(model: str) -> asyncio.TimerHandle | None:
+    """Have the price list loaded while the model is thinking; cancel what this gives at the end."""
+    if model.startswith(UNPRICED):
+        return None
+    loop = asyncio.get_running_loop()
+    return loop.call_later(LOAD_AFTER_S, loop.run_in_executor, None, cost_usd, model, Usage())
 
 
 async def check_priced(model: str) -> None:

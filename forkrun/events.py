@@ -151,6 +151,30 @@ class RecoveredEvent(Event, tag="recovered"):
     paths: tuple[str, ...]
 
 
+class CopyEvent(Event, tag="copy"):
+    """The workspace is being copied, since no overlay can be had over it. For front ends in the
+    same process; not part of `stream-json`.
+
+    >>> forkrun.CopyEvent(run_id="r", t=0.5, done_bytes=1_000, total_bytes=4_000).total_bytes
+    4000
+    """
+
+    done_bytes: int
+    total_bytes: int
+
+
+class CheckEvent(Event, tag="check"):
+    """The check has run in what an attempt left; `output` is the end of what it printed.
+
+    >>> forkrun.CheckEvent(run_id="r", t=0.5, attempt=1, passed=True, output="ok").passed
+    True
+    """
+
+    attempt: int
+    passed: bool
+    output: str
+
+
 class SettledEvent(Event, tag="settled"):
     """What became of the files, as text for people. For front ends in the same process; not part of
     `stream-json`.

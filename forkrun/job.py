@@ -39,8 +39,14 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     `cwd`: the workspace, None for the current directory. `workspace`: "commit" (work in a private
     view, whose changes are committed when the run completes), "discard" (the same, and they are
     not), "live" (work in the directory itself), "read-only", or "temp" (an empty directory, gone
-    afterwards). `commit_ignored`: commit what git ignores too. `patch`: write the changes to this
-    file. `keep_patch_days`: how long the patch of a run that did not commit is kept.
+    afterwards). `commit_ignored`: commit what git ignores too. `protect`: further paths that only a
+    rule that names them commits ("deploy", "*.key"). `patch`: write the changes to this file.
+    `keep_patch_days`: how long the patch of a run that did not commit is kept.
+
+    `check`: a command that must succeed in what the run leaves before that is committed; it runs in
+    a sandbox of its own over the same changes. `attempts`: so many runs from the same start, in
+    parallel, of which one that passes the check is committed: the first, or with `best` the one
+    with the smallest change. Limits hold for each attempt.
 
     `network`: "none", "loopback" (its own, with nobody else on it) or "host". `sandbox`: how much
     confinement there must be. `root`: a root file system to run in. `readable` and `writable`:
@@ -67,6 +73,10 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     parents: tuple[Rules, ...] = ()
     workspace: WorkspaceMode = "commit"
     commit_ignored: bool = False
+    protect: tuple[str, ...] = ()
+    attempts: int = 1
+    check: str | None = None
+    best: bool = False
     patch: str | None = None
     keep_patch_days: float = 7.0
     cwd: str | None = None
@@ -106,9 +116,27 @@ def check(job: Job) -> None:
             raise UsageError(f"not a name of an environment variable: {name!r}")
         if not fits(name, job.env[name]):
             raise UsageError(f"the variable is too long to start a program with: {name}")
+    _check_transaction(job)
     for field, value in msgspec.structs.asdict(job.limits).items():
         if value is not None and value <= (0 if field not in _MAY_BE_ZERO else -1):
             raise UsageError(f"{field} must be more than zero: {value}")
+
+
+def _check_transaction(job: Job) -> None:
+    if job.attempts < 1:
+        raise UsageError(f"attempts must be more than zero: {job.attempts}")
+    if (job.attempts > 1 or job.best) and job.check is None:
+        raise UsageError("several attempts need a check", hint="add --check COMMAND")
+    if job.check is not None and not job.check.strip():
+        raise UsageError("the check is empty", hint="give a command that succeeds or fails")
+    if job.check is not None and not job.has_view:
+        raise UsageError(
+            f"a check needs a private view, which --workspace {job.workspace} does not give",
+            hint="use --workspace commit or discard",
+        )
+    for path in job.protect:
+        if not path.strip("/") or path.startswith("/"):
+            raise UsageError(f"protect takes paths in the workspace: {path!r}")
 
 
 _MAY_BE_ZERO = ("retries", "grace_s", "corrections", "max_depth")
@@ -125,6 +153,8 @@ def workspace_path(job: Job, environ: Mapping[str, str]) -> str:
     if not os.path.isdir(path):
         reason = "is not a directory" if os.path.exists(path) else "does not exist"
         raise UsageError(f"the workspace {reason}: {given}")
+    if path != path.encode(errors="replace").decode():
+        raise UsageError(f"the path of the workspace is not UTF-8: {path!r}")
     if not os.access(path, os.R_OK | os.X_OK):
         raise UsageError(f"the workspace cannot be read: {given}")
     if job.workspace != "temp":

@@ -31,6 +31,10 @@ class JobOptions(TypedDict, total=False):
     parents: Sequence[Policy | Rules]
     workspace: WorkspaceMode
     commit_ignored: bool
+    protect: Sequence[str]
+    attempts: int
+    check: str | None
+    best: bool
     patch: str | os.PathLike[str] | None
     keep_patch_days: float
     cwd: str | os.PathLike[str] | None

@@ -20,6 +20,7 @@ from forkrun.policy import Policy
 from forkrun.starting import package_folders
 from forkrun.state import state_folder
 from forkrun.transaction import Transaction, open_transaction
+from forkrun.workspace.copies import Progress
 from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
@@ -40,10 +41,18 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_place(
-    job: Job, *, tier: str, form: Form, run_id: str, policy: Policy, environ: Mapping[str, str]
+    job: Job,
+    *,
+    tier: str,
+    form: Form,
+    run_id: str,
+    policy: Policy,
+    environ: Mapping[str, str],
+    progress: Progress | None = None,
 ) -> Iterator[Place]:
     """Open the place of a job in a sandbox of this tier, with a private view of this form.
 
+    `progress` is called with (bytes copied, bytes in all) where the workspace is copied.
     Raises UsageError when the workspace cannot be worked in.
     """
     workspace = workspace_path(job, environ)
@@ -55,17 +64,27 @@ def open_place(
         readable = (*_toolchains(environ, workspace), *git_directories(workspace))
         if tier not in WITH_A_VIEW or job.workspace == "temp":
             private = stack.enter_context(
-                private_directory(state_folder(environ), f"{run_id}.home")
+                private_directory(
+                    state_folder(environ), f"{run_id}.home", reached_by=os.stat(workspace).st_uid
+                )
             )
             for name in ("home", "tmp", "work"):
-                os.mkdir(f"{private}/{name}", 0o700)
+                _make_own(f"{private}/{name}", owner=workspace)
             if tier not in WITH_A_VIEW:
                 home, tmp = f"{private}/home", f"{private}/tmp"
         if job.workspace == "temp":
             readable, workspace = (*readable, workspace), f"{private}/work"
         elif job.has_view:
             transaction = stack.enter_context(
-                open_transaction(workspace, form=form, run_id=run_id, environ=environ)
+                open_transaction(
+                    workspace,
+                    form=form,
+                    run_id=run_id,
+                    environ=environ,
+                    disk_bytes=job.limits.disk_bytes,
+                    is_shared=tier not in WITH_A_VIEW,
+                    progress=progress,
+                )
             )
             if tier in WITH_A_VIEW:
                 source = transaction.view.copy
@@ -113,6 +132,14 @@ def _toolchains_of(
     environ: tuple[tuple[str, str], ...], workspace: str, period: int
 ) -> tuple[str, ...]:
     return toolchains(dict(environ), workspace)
+
+
+def _make_own(path: str, *, owner: str) -> None:
+    """Make a private directory of whom a directory belongs to, as whom the child runs."""
+    os.mkdir(path, 0o700)
+    if os.geteuid() == 0:
+        found = os.stat(owner)
+        os.chown(path, found.st_uid, found.st_gid)
 
 
 def _mode(job: Job, transaction: Transaction | None) -> str:

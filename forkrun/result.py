@@ -24,6 +24,7 @@ StopReason = Literal[
     "model_unavailable",
     "model_error",
     "schema_failed",
+    "check_failed",
     "conflict",
     "crashed",
     "lost",
@@ -45,6 +46,7 @@ EXIT_CODES: dict[StopReason, int] = {
     "model_unavailable": 10,
     "model_error": 11,
     "schema_failed": 65,
+    "check_failed": 65,
     "conflict": 73,
     "crashed": 1,
     "lost": 1,
@@ -78,6 +80,13 @@ class Change(msgspec.Struct, frozen=True, kw_only=True):
 
 class Withheld(msgspec.Struct, frozen=True, kw_only=True):
     """A change that was not committed, and why."""
+
+    path: str
+    reason: str
+
+
+class Flagged(msgspec.Struct, frozen=True, kw_only=True):
+    """A change that is no longer only a change when somebody works on: a program runs it."""
 
     path: str
     reason: str
@@ -151,6 +160,30 @@ class Subrun(msgspec.Struct, frozen=True, kw_only=True):
     subruns: tuple[Subrun, ...] = ()
 
 
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One of several attempts at the same task: how it ended, what it changed and what it cost.
+
+    `check` says whether the check passed in what it left; "none": it was not run. `check_output`
+    is the end of what that printed. `size_bytes` is the size of the changes as a patch.
+    """
+
+    number: int
+    run_id: str
+    stop_reason: StopReason
+    check: Literal["passed", "failed", "none"] = "none"
+    check_output: str = ""
+    changes: tuple[Change, ...] = ()
+    size_bytes: int | None = None
+    committed: bool = False
+    patch: str | None = None
+    turns: int = 0
+    tool_calls: int = 0
+    usage: Usage = Usage()
+    cost_usd: float | None = None
+    duration_s: float = 0.0
+    error: Failure | None = None
+
+
 class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     """The one result of a run. Durations are in seconds, `cost_usd` is None when no price is known.
 
@@ -161,6 +194,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
 
     `changes` are those that the rules allow, `withheld` the others; `ignored_changes` counts what
     git ignores; `patch` is the file that holds the changes, where one was asked for or kept.
+    `flagged` are those among `changes` that some program executes unasked. Bytes of a path that are
+    not UTF-8 stand as `\\xNN`.
+
+    With `attempts` or a `check`, the other fields are those of the attempt that was chosen, or else
+    of the one that came furthest; `usage`, `cost_usd` and `duration_s` are of all together.
     `exit_code` is what the command line ends with.
 
     >>> result = forkrun.run_sync("Where is the version set?", model="script:replies.jsonl")
@@ -182,10 +220,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True, tag="result"):
     denials: tuple[Denial, ...] = ()
     changes: tuple[Change, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    flagged: tuple[Flagged, ...] = ()
     ignored_changes: int = 0
     committed: bool = False
     patch: str | None = None
-    attempts: tuple[Any, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
     structured_output: Any = None
     model: str
     usage: Usage = Usage()

@@ -9,6 +9,7 @@ However a run ends, there is a result; everything that was opened for it is clos
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Coroutine, Mapping, Sequence
@@ -20,7 +21,7 @@ import msgspec
 
 from forkrun.broker import Broker
 from forkrun.confinement import Confinement, Plan, Refused
-from forkrun.costs import check_priced, total_cost_usd
+from forkrun.costs import check_priced, load_prices_soon, total_cost_usd
 from forkrun.endings import after_crash, after_files, after_limit, check_end, out_of_time
 from forkrun.errors import ChannelError, SandboxError, UsageError
 from forkrun.events import (
@@ -36,6 +37,7 @@ from forkrun.gate import CanUseTool, Gate
 from forkrun.hooks import Hooks, RunHooks
 from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
+from forkrun.limits import Limits
 from forkrun.mcp.opening import open_servers
 from forkrun.models.base import Model
 from forkrun.nesting import (
@@ -53,12 +55,22 @@ from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Fault, Ready, Start, ToolLimits
 from forkrun.record import Record
-from forkrun.result import Cache, Failure, MissingLayer, Resources, Result, SandboxRecord, Subrun
+from forkrun.result import (
+    Cache,
+    Failure,
+    LimitHit,
+    MissingLayer,
+    Resources,
+    Result,
+    SandboxRecord,
+    StopReason,
+    Subrun,
+)
 from forkrun.state import keep_summary
 from forkrun.stream import EventStream
 from forkrun.supervisor import Starter, Worker
 from forkrun.tracing import Spans
-from forkrun.transaction import Settled
+from forkrun.transaction import Act, Judge, Settled
 from forkrun.transcript import Transcript
 from forkrun_sandbox.spec import Report
 
@@ -100,8 +112,10 @@ class Run:
         tracer: Any = None,
         tree: Tree | None = None,
         depth: int = 0,
+        judge: Judge | None = None,
     ) -> None:
         """`tree` is what a nested run shares with its parent, and `depth` how deep it is nested.
+        `judge` settles the files of a run that is one of several attempts.
 
         Raises InputError for rules that cannot be meant.
         """
@@ -116,7 +130,6 @@ class Run:
         self._start = start
         self._recovered = recovered
         self._nest = Nest(tree or Tree(job.limits), depth=depth, start=self._start_task)
-        self._can_use_tool = can_use_tool
         self._hooks = hooks
         self._tracer = tracer
         self._spans = Spans(
@@ -125,6 +138,8 @@ class Run:
         self._ledger = Ledger()
         self._ended: Result | None = None
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
+        self._judge = judge
+        self._can_use_tool = can_use_tool
         self._gate = Gate(self._policy, can_use_tool=can_use_tool)
         self._watcher = emit
         self._stream: EventStream | None = None
@@ -244,12 +259,16 @@ class Run:
         job = self._job
         if job.limits.max_budget_usd is not None:
             await check_priced(self._model.name)
-        with Transcript(job.transcript) as transcript:
+        of_attempts = job.check is not None  # each has its own
+        with Transcript(None if of_attempts else job.transcript) as transcript:
             record = Record(self.run_id, emit=self._emit, transcript=transcript)
             record.line("run", run_id=self.run_id, prompt=job.prompt, model=self._model.name)
             for each in self._recovered:
                 record.event(RecoveredEvent, outcome=each.outcome, paths=each.paths)
-            result = await self._confined(record)
+            if job.check is None:
+                result = await self._confined(record)
+            else:
+                result = await self._attempted(record)
             record.line("end", result=result)
         self._ended = result
         self._spans.ended(result)
@@ -258,10 +277,47 @@ class Run:
 
     def _typed(self, result: Result) -> Result:
         """Give what the caller gets: with an instance of the type that was asked for."""
-        if self._shape is None or result.structured_output is None:
+        if self._shape is None or result.structured_output is None or self._judge is not None:
             return result
         value = self._shape.converted(result.structured_output)
         return msgspec.structs.replace(result, structured_output=value)
+
+    async def _attempted(self, record: Record) -> Result:
+        """Run the attempts of this job, each of them a run of its own."""
+        from forkrun.attempts import run_attempts
+
+        self._begun.set()
+        result = await run_attempts(
+            self._job,
+            start=lambda job, emit, judge: self._run_of(job, emit=emit, judge=judge),
+            run_job=lambda job, model, emit: self._run_of(job, emit=emit, model=model).result(),
+            record=record,
+            emit=self._emit,
+            cancelled=self._cancelled.wait(),
+        )
+        return msgspec.structs.replace(
+            result, exit_signal=self._cancel_signal or result.exit_signal
+        )
+
+    def _run_of(
+        self, job: Job, *, emit: Emit, model: Model | None = None, judge: Judge | None = None
+    ) -> Run:
+        """Make a run that shares all with this one but its job; with another model, a fresh one."""
+        return Run(
+            job,
+            model=model or self._model,
+            environ=self._environ,
+            emit=emit,
+            confinement=self._confinement,
+            start=self._start,
+            snapshot=None if model else self._snapshot,
+            can_use_tool=None if model else self._can_use_tool,
+            shape=None if model else self._shape,
+            hooks=None if model else self._hooks,
+            tracer=self._tracer,
+            depth=self._nest.depth,
+            judge=judge,
+        )
 
     async def _confined(self, record: Record) -> Result:
         """Run in the best tier that is allowed and can be had here."""
@@ -277,14 +333,26 @@ class Run:
             return self._unconfined(error, record)
 
     async def _planned(self, plan: Plan, record: Record) -> Result:
-        with open_place(
+        opening = partial(
+            open_place,
             self._job,
             tier=plan.tier,
             form=plan.form,
             run_id=self.run_id,
             policy=self._policy,
             environ=self._environ,
-        ) as place:
+        )
+        with contextlib.ExitStack() as stack:
+            place: Place | None
+            if plan.form == "copy" and self._job.has_view:
+                from forkrun.copying import Copying
+
+                copying = Copying(record, is_cancelled=self._cancelled.is_set)
+                place = await copying.enter(stack, opening(progress=copying.progress), self.cancel)
+            else:
+                place = stack.enter_context(opening())
+            if place is None:
+                return self._not_begun("cancelled", record)
             return await self._run_in(place, plan, record)
 
     async def _run_in(self, place: Place, plan: Plan, record: Record) -> Result:
@@ -326,7 +394,11 @@ class Run:
             self._worker = worker
             self._begun.set()
             ending = await self._watched(
-                self._serve(worker, broker, place, plan, record), worker, broker, deadline=deadline
+                self._serve(worker, broker, place, plan, record),
+                worker,
+                broker,
+                place,
+                deadline=deadline,
             )
         if ending.stop_reason != "completed" or ending.recovered:
             await hooks.after_end(ending.stop_reason, ending.summary)
@@ -385,12 +457,19 @@ class Run:
 
     async def _settle(self, ending: Ending, place: Place, record: Record) -> Settled:
         """Commit, keep or discard what was changed; even a cancelled task waits for that."""
-        if place.transaction is None:
+        transaction = place.transaction
+        if transaction is None:
             return Settled()
-        is_completed = ending.stop_reason == "completed"
-        settled = await asyncio.to_thread(
-            place.transaction.settle, self._job, self._policy, is_completed=is_completed
-        )
+
+        async def settle(act: Act) -> Settled:
+            return await asyncio.to_thread(transaction.settle, self._job, self._policy, act=act)
+
+        if self._judge is not None:
+            settled = await self._judge(ending, transaction, settle)
+        else:
+            settled = await settle("commit" if ending.stop_reason == "completed" else "keep")
+        for each in settled.recovered:
+            record.event(RecoveredEvent, outcome=each.outcome, paths=each.paths)
         if settled.diffstat:
             record.event(SettledEvent, diffstat=settled.diffstat)
         return settled
@@ -445,6 +524,7 @@ class Run:
         serving: Coroutine[Any, Any, Ending],
         worker: Worker,
         broker: Broker,
+        place: Place,
         *,
         deadline: float,
     ) -> Ending:
@@ -452,9 +532,10 @@ class Run:
         loop = asyncio.get_running_loop()
         serve = loop.create_task(serving)
         cancel = loop.create_task(self._cancelled.wait())
-        limit = loop.create_task(worker.until_limit(self._limits))
+        limit = loop.create_task(_until_limit(worker, place, self._limits))
         idle = loop.create_task(broker.until_idle())
         tasks = (serve, cancel, limit, idle)
+        prices = load_prices_soon(self._model.name)
         try:
             await asyncio.wait(
                 tasks, timeout=deadline - time.monotonic(), return_when=asyncio.FIRST_COMPLETED
@@ -467,6 +548,8 @@ class Run:
                 return after_limit(broker.ledger, limit.result())
             return out_of_time(broker.ledger, self._limits, is_idle=idle.done())
         finally:
+            if prices is not None:
+                prices.cancel()
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -474,15 +557,22 @@ class Run:
     def _unconfined(self, error: SandboxError, record: Record) -> Result:
         """Give the result of a run that was never begun, since it could not be confined."""
         words = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
+        failure = Failure(type="sandbox_unavailable", message=words)
+        return self._not_begun("sandbox_unavailable", record, error=failure)
+
+    def _not_begun(
+        self, stop_reason: StopReason, record: Record, *, error: Failure | None = None
+    ) -> Result:
         return Result(
             run_id=self.run_id,
             label=self._job.label,
-            stop_reason="sandbox_unavailable",
+            stop_reason=stop_reason,
             summary="",
             model=self._model.name,
             limits=self._limits,
             duration_s=round(record.elapsed_s, 3),
-            error=Failure(type="sandbox_unavailable", message=words),
+            exit_signal=self._cancel_signal,
+            error=error,
         )
 
     async def _assemble(
@@ -515,6 +605,7 @@ class Run:
             denials=tuple(ledger.denials),
             changes=settled.changes,
             withheld=settled.withheld,
+            flagged=settled.flagged,
             ignored_changes=settled.ignored,
             committed=settled.committed,
             patch=settled.patch,
@@ -551,6 +642,22 @@ class Run:
 
 def _unheard(event: Event) -> None:
     """Leave the events of a nested run: the call that started it has its own."""
+
+
+async def _until_limit(worker: Worker, place: Place, limits: Limits) -> LimitHit:
+    """Return when the processes, or a copy of the workspace, have met a bound."""
+    if place.transaction is None or place.transaction.view.copy is None:
+        return await worker.until_limit(limits)
+    tasks = [
+        asyncio.ensure_future(worker.until_limit(limits)),
+        asyncio.ensure_future(place.transaction.until_full()),
+    ]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        return done.pop().result()
+    finally:
+        for task in tasks:
+            task.cancel()
 
 
 def _sandbox_record(report: Report, plan: Plan, *, bounded: tuple[str, ...]) -> SandboxRecord:

@@ -34,3 +34,8 @@ def one_line(text: str, *, width: int) -> str:
     """Fold text to one line of at most `width` characters, for people."""
     folded = " ".join(printable(text[: 4 * width]).split())
     return folded if len(folded) <= width else folded[: width - 1] + "…"
+
+
+def sayable(path: str) -> str:
+    """Give a path as text that can be encoded: bytes that are not UTF-8 become `\\xNN`."""
+    return path.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

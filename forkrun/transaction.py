@@ -7,44 +7,67 @@ as a patch. Everything here blocks on files: the event loop has it done in a thr
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
 
-from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.policy import Policy
-from forkrun.result import Change, Failure, LimitHit, Withheld
+from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.state import state_folder
+from forkrun.text import sayable
 from forkrun.workspace.oldpatches import sweep_patches
-from forkrun.workspace.views import Form, View, open_view, sweep_views
+from forkrun.workspace.views import Form, View, open_view, private_directory, sweep_views
 from forkrun_sandbox.launch import sweep as sweep_groups
 
 if TYPE_CHECKING:
-    from forkrun.workspace.commit import Conflict, Recovery
-    from forkrun.workspace.records import Changes
+    from forkrun.ledger import Ending
+    from forkrun.settling import Changed
+    from forkrun.workspace.commit import Recovery
+    from forkrun.workspace.copies import Progress
 
 SPARE_BYTES = 64 * 1024
 SPARE_FILES = 16
+COPY_POLL_S = 1.0
+
+Act = Literal["commit", "keep", "discard"]
+"""What becomes of the changes: `keep` keeps them as a patch."""
+
+
+class Settle(Protocol):
+    """Settles the files of a run, once."""
+
+    def __call__(self, act: Act) -> Awaitable[Settled]: ...
+
+
+Judge = Callable[["Ending", "Transaction", Settle], Awaitable["Settled"]]
+"""Decides what becomes of the changes of a run whose child is dead."""
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
     """What became of the changes. `ignored` counts those that git ignores; `diffstat` is text for
-    people; `error` says why a commit that should have been could not be (`is_conflict`: because
-    somebody else changed the same files)."""
+    people; `limit` says that the view was full; `error` says why a commit that should have been
+    could not be (`is_conflict`: because somebody else changed the same files); `recovered` is what
+    had to be made good before it. Bytes of paths that are not UTF-8 stand as `\\xNN`."""
 
     changes: tuple[Change, ...] = ()
     withheld: tuple[Withheld, ...] = ()
+    flagged: tuple[Flagged, ...] = ()
     ignored: int = 0
     committed: bool = False
     patch: str | None = None
+    size_bytes: int | None = None
     diffstat: str = ""
     is_conflict: bool = False
     limit: LimitHit | None = None
     error: Failure | None = None
+    recovered: tuple[Recovery, ...] = ()
 
 
 def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tuple[Recovery, ...]:
@@ -59,7 +82,7 @@ def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tup
         return ()
     from forkrun.workspace.commit import recover
 
-    return recover(workspace, state_dir=state)
+    return tuple(map(in_words, recover(workspace, state_dir=state)))
 
 
 def _holds_something(directory: str) -> bool:
@@ -70,15 +93,39 @@ def _holds_something(directory: str) -> bool:
         return False
 
 
+def in_words(recovery: Recovery) -> Recovery:
+    """Give it with paths that can be encoded."""
+    return msgspec.structs.replace(recovery, paths=tuple(map(sayable, recovery.paths)))
+
+
 @contextlib.contextmanager
 def open_transaction(
-    workspace: str, *, form: Form, run_id: str, environ: Mapping[str, str]
+    workspace: str,
+    *,
+    form: Form,
+    run_id: str,
+    environ: Mapping[str, str],
+    disk_bytes: int | None = None,
+    is_shared: bool = False,
+    progress: Progress | None = None,
 ) -> Iterator[Transaction]:
-    """Open a private view of a workspace; everything of it is gone when the block is left."""
+    """Open a private view of a workspace; everything of it is gone when the block is left.
+
+    `disk_bytes` bounds the size of a copy, and what is added to it; `is_shared` says that its
+    owner, who need not be us, must reach it by its path.
+    """
     state = state_folder(environ)
     os.makedirs(state, mode=0o700, exist_ok=True)
-    with open_view(workspace, run_id=run_id, state_dir=state, form=form) as view:
-        transaction = Transaction(view, state=state, run_id=run_id)
+    with open_view(
+        workspace,
+        run_id=run_id,
+        state_dir=state,
+        form=form,
+        max_copy_bytes=disk_bytes,
+        is_shared=is_shared,
+        progress=progress,
+    ) as view:
+        transaction = Transaction(view, state=state, run_id=run_id, disk_bytes=disk_bytes)
         try:
             yield transaction
         finally:
@@ -88,11 +135,14 @@ def open_transaction(
 class Transaction:
     """An open view, until it is settled."""
 
-    def __init__(self, view: View, *, state: str, run_id: str) -> None:
+    def __init__(self, view: View, *, state: str, run_id: str, disk_bytes: int | None) -> None:
         self.view = view
         self._state = state
         self._run_id = run_id
+        self._disk_bytes = disk_bytes
         self._upper: int | None = None
+        self._changed: Changed | None = None
+        self._copied_bytes = _usage_of(view.copy) if view.copy and disk_bytes else 0
 
     def take_upper(self, descriptor: int) -> None:
         """Take the descriptor of the directory that the child's writes land in; ours from now."""
@@ -104,92 +154,61 @@ class Transaction:
             os.close(self._upper)
             self._upper = None
 
-    def settle(self, job: Job, policy: Policy, *, is_completed: bool) -> Settled:
+    async def until_full(self) -> LimitHit:
+        """Return when a copy has grown by more than is allowed; a tmpfs is bounded by itself."""
+        pause_s = COPY_POLL_S
+        while True:
+            await asyncio.sleep(pause_s)
+            began = time.monotonic()
+            if self.view.copy and (limit := await asyncio.to_thread(self._disk_limit)):
+                return limit
+            pause_s = max(COPY_POLL_S, 20 * (time.monotonic() - began))
+
+    def settle(self, job: Job, policy: Policy, *, act: Act) -> Settled:
         """Read the changes, and commit, keep or discard them; once, when the child is dead."""
-        if self._upper is None and self.view.form == "overlay":
-            return Settled()  # the child was never confined, so nothing can have been written
-        try:
-            return self._settle(job, policy, is_completed=is_completed)
-        except WorkspaceError as error:
-            return Settled(error=Failure(type="workspace", message=str(error)))
+        if self.is_untouched:
+            return Settled()
+        limit = self._disk_limit()
+        return self.changed().settle(job, policy, act=act, limit=limit)
 
-    def _settle(self, job: Job, policy: Policy, *, is_completed: bool) -> Settled:
-        # Much is needed for this, and nothing of it before the child is dead.
-        from forkrun.workspace.changes import read_changes
-        from forkrun.workspace.selection import select_changes
+    def changed(self) -> Changed:
+        """Give what the child has changed, once it is dead; always the same."""
+        if self._changed is None:
+            # Much is needed for this, and nothing of it before the child is dead.
+            from forkrun.settling import Changed
 
-        selection = select_changes(
-            self.view,
-            read_changes(self.view, upper_fd=self._upper),
-            may_write=policy.may_write,
-            named=named_by(policy),
-            commit_ignored=job.commit_ignored,
-        )
-        chosen = selection.changes
-        settled = Settled(
-            changes=tuple(Change(path=each.path, kind=each.kind) for each in chosen.entries),
-            withheld=tuple(Withheld(path=w.path, reason=w.reason) for w in selection.withheld),
-            ignored=selection.ignored,
-        )
-        if not chosen.entries:
-            return msgspec.structs.replace(settled, committed=is_completed and job.commits)
-        if job.patch:
-            from forkrun.workspace.keep import save_patch
-            from forkrun.workspace.patch import diffstat
+            self._changed = Changed(self.view, self._upper, state=self._state, run_id=self._run_id)
+        return self._changed
 
-            stats = save_patch(chosen, path=os.path.abspath(job.patch))
-            settled = msgspec.structs.replace(
-                settled, patch=os.path.abspath(job.patch), diffstat=diffstat(stats)
-            )
-        if not job.commits:
-            return settled
-        if limit := self._disk_limit():
-            return msgspec.structs.replace(self._keep(chosen, settled), limit=limit)
-        if is_completed:
-            return self._commit(chosen, settled)
-        return self._keep(chosen, settled)
+    def private_directory(self, name: str) -> AbstractContextManager[str]:
+        """Make a directory that the child of another run over the same workspace can reach."""
+        owner = self.view.workspace_owner[0]
+        return private_directory(self._state, f"{self._run_id}.{name}", reached_by=owner)
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether the child was never confined, so that nothing can have been written."""
+        return self._upper is None and self.view.form == "overlay"
 
     def _disk_limit(self) -> LimitHit | None:
         """Say whether the view is full: then some file in it may be cut short."""
+        if self.view.copy and self._disk_bytes is not None:
+            used = _usage_of(self.view.copy) - self._copied_bytes
+            if used > self._disk_bytes:
+                return LimitHit(kind="disk", value=self._disk_bytes, used=used)
         if self._upper is None:
             return None
         found = os.fstatvfs(self._upper)
-        if found.f_bavail * found.f_bsize >= SPARE_BYTES and found.f_favail >= SPARE_FILES:
-            return None
-        size = found.f_blocks * found.f_frsize
-        return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
-
-    def _commit(self, chosen: Changes, settled: Settled) -> Settled:
-        from forkrun.workspace.commit import commit_changes
-
-        # The patch comes first: a commit replaces the contents that it is made of.
-        kept = self._keep(chosen, settled)
-        done = commit_changes(chosen, state_dir=self._state)
-        if done.is_committed:
-            if kept.patch and kept.patch != settled.patch:
-                os.unlink(kept.patch)
-            return msgspec.structs.replace(kept, committed=True, patch=settled.patch)
-        return msgspec.structs.replace(kept, is_conflict=True, error=_in_words(done.conflicts))
-
-    def _keep(self, chosen: Changes, settled: Settled) -> Settled:
-        if settled.patch:
-            return settled
-        from forkrun.workspace.keep import keep_patch
-        from forkrun.workspace.patch import diffstat
-
-        path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
-        return msgspec.structs.replace(settled, patch=path, diffstat=diffstat(stats))
+        if found.f_bavail * found.f_bsize < SPARE_BYTES:
+            size = found.f_blocks * found.f_frsize
+            return LimitHit(kind="disk", value=size, used=size - found.f_bavail * found.f_bsize)
+        if found.f_files and found.f_favail < SPARE_FILES:
+            used = found.f_files - found.f_favail
+            return LimitHit(kind="files", value=found.f_files, used=used)
+        return None
 
 
-def named_by(policy: Policy) -> Callable[[str], bool]:
-    """Say of a path whether a write or edit rule names it literally."""
-    literals = frozenset(policy.writable().literals)
-    return lambda path: path in literals
+def _usage_of(directory: str) -> int:
+    from forkrun.workspace.copies import usage_of
 
-
-def _in_words(conflicts: tuple[Conflict, ...]) -> Failure:
-    shown = ", ".join(f"{each.path} ({each.did} meanwhile)" for each in conflicts[:20])
-    more = f" and {len(conflicts) - 20} more" if len(conflicts) > 20 else ""
-    return Failure(
-        type="conflict", message=f"nothing was committed, since others wrote there: {shown}{more}"
-    )
+    return usage_of(directory)

@@ -306,6 +306,9 @@ def _mount_overlay(view: View, spec: Spec, *, upper_socket: int) -> None:
     os.chmod("upper", stat.S_IMODE(found.st_mode), dir_fd=store)
     upper = os.open("upper", os.O_RDONLY | os.O_DIRECTORY, dir_fd=store)
     work = os.open("work", os.O_PATH, dir_fd=store)
+    if below := _mounted_below(spec.workspace):
+        # In an overlay it would be missing, since the lower layer is one mount, or be refused.
+        raise SandboxFault("overlay", f"something is mounted below the workspace: {below}")
     try:
         union = _overlay(lower, upper=upper, work=work)
     except OSError as refusal:
@@ -318,6 +321,19 @@ def _mount_overlay(view: View, spec: Spec, *, upper_socket: int) -> None:
         os.close(descriptor)
     if spec.upper is None:
         view.unmount("/run/upper")
+
+
+def _mounted_below(path: str) -> str | None:
+    """Give a mount point below a directory, if there is one (proc_pid_mountinfo(5))."""
+    beginning = os.fsencode(path.rstrip("/") + "/")
+    with open("/proc/self/mountinfo", "rb") as mounts:
+        for line in mounts:
+            point = line.split(b" ", 5)[4]
+            if b"\\" in point:  # space, tab, newline and backslash stand as octal numbers
+                point = point.decode("unicode_escape").encode("latin-1")
+            if point.startswith(beginning):
+                return os.fsdecode(point)
+    return None
 
 
 def _send_descriptor(channel: int, descriptor: int) -> None:

@@ -21,11 +21,13 @@ SHARED = (
     "forkrun.catalog",
     "forkrun.channel",
     "forkrun.errors",
+    "forkrun.ignoring",
     "forkrun.limits",
     "forkrun.mcp.content",
     "forkrun.policy",
     "forkrun.protocol",
     "forkrun.text",
+    "forkrun.wildcards",
 )
 CHILD = ("forkrun.loop", "forkrun.tools", "forkrun.worker", "forkrun.zygote_main")
 
@@ -57,7 +59,6 @@ THIRD_PARTY = {
     "mcp": ("forkrun.mcp",),
     "msgspec": ("forkrun",),
     "opentelemetry": ("forkrun.tracing",),
-    "pathspec": ("forkrun.tools", "forkrun.workspace"),
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),
     "tree_sitter_bash": ("forkrun.policy.shell",),

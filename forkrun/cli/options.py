@@ -49,6 +49,8 @@ def parse(argv: Sequence[str]) -> Any:
     known = {
         "spawn": _spawn,
         "exec": _exec,
+        "apply": _apply,
+        "recover": _recover,
         "doctor": _doctor,
         "agents": _agents,
         "mcp": _mcp,
@@ -124,6 +126,7 @@ def _spawn(commands: Any) -> None:
         help="a Claude model id, script:FILE, or offline (default: $FORKRUN_MODEL)",
     )
     _rights(parser.add_argument_group("rights"))
+    _attempts(parser.add_argument_group("attempts"))
     _limits(parser.add_argument_group("limits"))
     _output(parser.add_argument_group("output"))
 
@@ -158,6 +161,14 @@ def _rights(group: Any) -> None:
         "same, thrown away; live: the directory itself; temp: an empty one, gone afterwards",
     )
     group.add_argument("--commit-ignored", action="store_true", help="commit what git ignores too")
+    group.add_argument(
+        "--protect",
+        action="extend",
+        nargs="+",
+        default=[],
+        metavar="PATH",
+        help="commit it (deploy, *.key, ci/config) only where a rule names it, as .git and others",
+    )
     group.add_argument(
         "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
     )
@@ -199,6 +210,24 @@ def _rights(group: Any) -> None:
         default=[],
         metavar="NAME[=VALUE]",
         help="a variable for commands; without a value, the one it has here",
+    )
+
+
+def _attempts(group: Any) -> None:
+    group.add_argument(
+        "--check",
+        metavar="COMMAND",
+        help="commit only what this succeeds in; it runs in a sandbox, over the same changes",
+    )
+    group.add_argument(
+        "--attempts",
+        type=values.count,
+        default=1,
+        metavar="N",
+        help="so many at once, from the same start; the first that passes the check is committed",
+    )
+    group.add_argument(
+        "--best", action="store_true", help="wait for all attempts; commit the smallest change"
     )
 
 
@@ -319,6 +348,51 @@ def _run_mcp(options: Any) -> int:
     return main(job_of(options), is_one_agent=options.agent is not None, at_once=options.at_once)
 
 
+def _apply(commands: Any) -> None:
+    parser = commands.add_parser(
+        "apply",
+        allow_abbrev=False,
+        help="commit the patch of a run that did not commit",
+        description="Commit a patch, all of it or, where somebody has changed the same files, "
+        "nothing (exit code 73).",
+    )
+    parser.set_defaults(command=_run_apply)
+    parser.add_argument(
+        "patch", metavar="RESULT|PATCH", help="a patch, or the JSON of the result that names it"
+    )
+    _workspace(parser, "apply to")
+
+
+def _recover(commands: Any) -> None:
+    parser = commands.add_parser(
+        "recover",
+        allow_abbrev=False,
+        help="finish or undo commits that were killed",
+        description="Finish or undo commits that were killed in a workspace, and say which. "
+        "The next run there does the same.",
+    )
+    parser.set_defaults(command=_run_recover)
+    _workspace(parser, "recover")
+
+
+def _workspace(parser: Any, verb: str) -> None:
+    parser.add_argument(
+        "--cwd", metavar="DIR", help=f"the workspace to {verb} (default: the current directory)"
+    )
+
+
+def _run_apply(options: Any) -> int:
+    from forkrun.cli.files import apply
+
+    return apply(options.patch, cwd=options.cwd or os.getcwd())
+
+
+def _run_recover(options: Any) -> int:
+    from forkrun.cli.files import recover
+
+    return recover(options.cwd or os.getcwd())
+
+
 def _run_spawn(options: Any) -> int:
     if options.estimate:
         from forkrun.cli.estimate import print_estimate
@@ -387,6 +461,10 @@ def job_of(options: Any) -> Any:
         parents=_parent_rules(options.parent_policy),
         workspace=options.workspace,
         commit_ignored=options.commit_ignored,
+        protect=tuple(options.protect),
+        attempts=options.attempts,
+        check=options.check,
+        best=options.best,
         patch=options.patch,
         keep_patch_days=options.keep_patch,
         cwd=options.cwd,

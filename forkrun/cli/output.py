@@ -6,9 +6,10 @@ import os
 
 import msgspec
 
-from forkrun.events import ConfirmedEvent, Event, ResultEvent, SettledEvent
+from forkrun.events import ConfirmedEvent, CopyEvent, Event, ResultEvent, SettledEvent
 
 PIECE_BYTES = 64 * 1024
+_NOT_IN_THE_STREAM = (ConfirmedEvent, CopyEvent, SettledEvent, ResultEvent)
 
 
 class Output:
@@ -62,6 +63,6 @@ class StreamOutput(JsonOutput):
 
     def take(self, event: Event) -> None:
         """Write the event."""
-        if not isinstance(event, ConfirmedEvent | SettledEvent | ResultEvent):
+        if not isinstance(event, _NOT_IN_THE_STREAM):
             self.write(msgspec.json.encode(event) + b"\n")
         super().take(event)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shlex
 import signal
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from forkrun.hooks import Hooks
     from forkrun.snapshot.freeze import Snapshot
 
+SHOWN = 10
 READER_GONE = 128 + signal.SIGPIPE
 
 OUTPUTS: dict[str, type[Output]] = {
@@ -95,6 +97,22 @@ async def _run(
             return await run.result()
 
 
+def _explain_files(result: Result) -> None:
+    """Name what was not committed, and what somebody should look at."""
+    from forkrun.workspace.selection import IGNORED
+
+    withheld = [each for each in result.withheld if not each.reason.startswith(IGNORED)]
+    for each in withheld[:SHOWN]:
+        tell(f"withheld: {each.path} ({each.reason})")
+    if len(withheld) > SHOWN:
+        tell(f"withheld: {len(withheld) - SHOWN} more, see the result")
+    if result.ignored_changes:
+        tell(f"not committed, since git ignores them: {result.ignored_changes} changes")
+    if flagged := [each.path for each in result.flagged[:SHOWN]]:
+        more = ", …" if len(result.flagged) > SHOWN else ""
+        tell(f"look at these before anything runs them: {', '.join(flagged)}{more}")
+
+
 def _explain(result: Result, *, verbosity: int) -> None:
     """Say for people how a run ended, where that is not plain from the summary."""
     if result.stop_reason != "completed":
@@ -102,6 +120,14 @@ def _explain(result: Result, *, verbosity: int) -> None:
         tell(f"stopped: {result.stop_reason}{limit}")
     if result.error:
         tell(f"error: {result.error.message}")
+    for each in result.attempts:
+        if each.committed and len(result.attempts) > 1:
+            tell(f"attempt {each.number} of {len(result.attempts)} was committed")
+    if verbosity >= 0:
+        _explain_files(result)
+    if result.patch and not result.committed:
+        tell(f"the changes are kept: {result.patch}")
+        tell(f"hint: forkrun apply {shlex.quote(result.patch)}", prefix="")
     if verbosity > 0:
         cost = "unknown" if result.cost_usd is None else f"${result.cost_usd:.4f}"
         tell(

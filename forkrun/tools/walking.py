@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from forkrun.tools.ignoring import Rule, is_ignored, read_rules
+from forkrun.ignoring import Rule, is_ignored, read_rules
 from forkrun.tools.paths import Workspace
 
 VENDORED = frozenset(
@@ -95,7 +95,7 @@ def _load(workspace: Workspace, path: str, *, base: str) -> tuple[Rule, ...]:
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             return ()
-        text = os.read(descriptor, _MOST_IGNORE_BYTES).decode("utf-8", "replace")
+        text = os.read(descriptor, _MOST_IGNORE_BYTES).decode("utf-8", "surrogateescape")
     finally:
         os.close(descriptor)
     return read_rules(text, base=base)

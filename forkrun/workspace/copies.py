@@ -6,6 +6,7 @@ links; FIFOs, sockets and devices are left out.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable, Iterator
@@ -46,6 +47,23 @@ def copy_tree(
         raise WorkspaceError(f"the workspace cannot be copied: {error}") from error
 
 
+def usage_of(path: str) -> int:
+    """Give the bytes that the files below a directory take; what goes meanwhile does not count."""
+    total = 0
+    pending = [path]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        total += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+        except OSError:
+            continue
+    return total
+
+
 def _copy_all(
     source: Tree,
     target: Tree,
@@ -55,14 +73,16 @@ def _copy_all(
     progress: Progress | None,
 ) -> Copied:
     found = dict(_survey(source, ignored=ignored))
-    total = sum(each.st_size for each in found.values() if stat.S_ISREG(each.st_mode))
+    total = sum(map(_size, found.values()))
     if max_bytes is not None and total > max_bytes:
         raise WorkspaceError(
-            f"the workspace is too large to be copied: {total} bytes of at most {max_bytes}",
-            hint="Name large directories in .gitignore, or work with --workspace live.",
+            f"the workspace is too large to be copied: {total} bytes, of at most {max_bytes}",
+            hint="name large directories in .gitignore, raise --disk, or use --workspace live",
         )
     copied = Copied()
     done = 0
+    if progress is not None:
+        progress(0, total)
     for path, each in found.items():
         try:
             _copy_entry(source, target, path=path, found=each)
@@ -70,7 +90,7 @@ def _copy_all(
             continue  # not readable for the child either, or gone meanwhile
         copied.before[path] = stamp_of(each)
         if progress is not None and stat.S_ISREG(each.st_mode):
-            done += each.st_size
+            done += _size(each)
             progress(done, total)
     # Last, and from the bottom up: a directory may be one that its owner must not write.
     for path in reversed(copied.before):
@@ -81,6 +101,11 @@ def _copy_all(
             os.utime(name, ns=(each.st_atime_ns, each.st_mtime_ns), dir_fd=parent)
         copied.copy[path] = stamp_of(os.stat(name, dir_fd=parent, follow_symlinks=False))
     return copied
+
+
+def _size(found: os.stat_result) -> int:
+    """What copying a file costs: holes cost nothing."""
+    return min(found.st_size, found.st_blocks * 512) if stat.S_ISREG(found.st_mode) else 0
 
 
 def _survey(source: Tree, *, ignored: Ignored) -> Iterator[tuple[str, os.stat_result]]:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable
 
+from forkrun.ignoring import Rule, last_word, read_rules
 from forkrun.workspace.dirs import Tree
 
 _MAX_RULES_BYTES = 1024 * 1024
@@ -129,16 +129,6 @@ def rules_of(tree: Tree) -> Callable[[str], bytes]:
     return read
 
 
-class _Pattern(Protocol):
-    """One line of an ignore file, as pathspec has compiled it."""
-
-    include: bool | None
-
-    def match_file(self, file: str) -> object:
-        """Return something true where the pattern matches."""
-        ...
-
-
 class Ignored:
     """Tell which paths git ignores, by the rules in force in every directory.
 
@@ -152,7 +142,7 @@ class Ignored:
         self._read_rules = read_rules
         self._repository = repository
         self._prefix = repository.prefix if repository is not None else ""
-        self._rules: dict[str, list[_Pattern]] = {}
+        self._rules: dict[str, tuple[Rule, ...]] = {}
         self._directories: dict[str, str | None] = {"": None}
 
     def __call__(self, path: str, *, is_directory: bool) -> str | None:
@@ -185,21 +175,20 @@ class Ignored:
         full = self._prefix + path + ("/" if is_directory else "")
         directory = (self._prefix + path).rpartition("/")[0]
         while True:
-            relative = full[len(directory) + 1 :] if directory else full
-            for pattern in reversed(self._rules_of(directory)):
-                if pattern.match_file(relative):
-                    return bool(pattern.include)
-            if not directory:
-                return False
+            verdict = last_word(full, self._rules_of(directory))
+            if verdict is not None or not directory:
+                return bool(verdict)
             directory = directory.rpartition("/")[0]
 
-    def _rules_of(self, directory: str) -> list[_Pattern]:
+    def _rules_of(self, directory: str) -> tuple[Rule, ...]:
         """Return the rules of one directory, named from the repository's root."""
         known = self._rules.get(directory)
         if known is None:
-            known = compile_rules(self._read(directory).splitlines())
+            base = f"{directory}/" if directory else ""
+            known = read_rules(os.fsdecode(self._read(directory)), base=base)
             if not directory and self._repository is not None:
-                known = compile_rules(self._repository.excludes().splitlines()) + known
+                excluded = os.fsdecode(self._repository.excludes())
+                known = read_rules(excluded, base="") + known
             self._rules[directory] = known
         return known
 
@@ -209,24 +198,6 @@ class Ignored:
             return self._read_rules(name[len(self._prefix) :])
         assert self._repository is not None
         return _read_small(os.path.join(self._repository.root, name))
-
-
-def compile_rules(lines: Iterable[bytes]) -> list[_Pattern]:
-    """Compile the lines of an ignore file, and skip what is no valid pattern, as git does."""
-    texts = [os.fsdecode(line) for line in lines if line.strip() and not line.startswith(b"#")]
-    if not texts:
-        return []
-    # Costs some 40 ms to import, and most runs change nothing or have no such rules.
-    from pathspec import GitIgnoreSpec
-
-    compiled: list[_Pattern] = []
-    for text in texts:
-        try:
-            patterns = GitIgnoreSpec.from_lines([text]).patterns
-        except ValueError:
-            continue
-        compiled += [each for each in patterns if each.include is not None]
-    return compiled
 
 
 def _git_directory(at: str) -> str | None:

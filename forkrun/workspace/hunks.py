@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import os
 import re
 import zlib
 from typing import IO, BinaryIO
@@ -15,6 +16,7 @@ from forkrun.workspace.linediff import NO_NEWLINE
 from forkrun.workspace.patch import MAX_FILE_BYTES
 
 MAX_LINE_BYTES = 4 * 1024 * 1024
+_HOLE_BYTES = 4096
 
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 
@@ -49,12 +51,22 @@ def inflate_literal(patch: BinaryIO, made: IO[bytes], *, section_line: int) -> N
         while made.tell() <= size and (line := patch.readline(MAX_LINE_BYTES)).strip():
             pending = _base85(line)
             while pending and made.tell() <= size:
-                made.write(inflate.decompress(pending, 1024 * 1024))
+                _write_with_holes(made, inflate.decompress(pending, 1024 * 1024))
                 pending = inflate.unconsumed_tail
     except (zlib.error, ValueError) as error:
         raise bad_patch(section_line, f"a binary patch that cannot be read: {error}") from None
     if made.tell() != size:
         raise bad_patch(section_line, f"a binary patch of another size than {size}")
+
+
+def _write_with_holes(made: IO[bytes], content: bytes) -> None:
+    """Write content, but pass over blocks that hold nothing but NUL."""
+    for at in range(0, len(content), _HOLE_BYTES):
+        block = content[at : at + _HOLE_BYTES]
+        if block.count(0) == len(block):
+            made.seek(len(block), os.SEEK_CUR)
+        else:
+            made.write(block)
 
 
 def skip_hunk(patch: BinaryIO, line: bytes, *, section_line: int) -> int:

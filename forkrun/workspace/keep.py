@@ -15,7 +15,7 @@ import msgspec
 from forkrun.errors import InputError, WorkspaceError
 from forkrun.workspace.commit import Committed, commit_changes
 from forkrun.workspace.dirs import open_tree
-from forkrun.workspace.patch import FileStat, write_patch
+from forkrun.workspace.patch import FIRST_LINE, FileStat, write_patch
 from forkrun.workspace.records import Changes
 
 _MAX_RESULT_BYTES = 64 * 1024 * 1024
@@ -60,6 +60,9 @@ def apply_patch(
     path = find_patch(patch_or_result)
     with _open_patch(path) as patch, open_tree(workspace) as tree:
         changes = read_patch(patch, tree, workspace=workspace)
+        patch.seek(0)
+        if not changes.entries and not patch.read(len(FIRST_LINE)) == FIRST_LINE:
+            raise InputError(f"there is no patch in it: {path}")
         return commit_changes(changes, state_dir=state_dir, lock_timeout_s=lock_timeout_s)
 
 

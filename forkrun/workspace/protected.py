@@ -1,4 +1,4 @@
-"""The paths that a commit never touches unless a rule names them.
+"""The paths that a commit never touches unless a rule names them, and those that it points out.
 
 Each of them can make a program that the user starts later run something, or loosen what another
 agent may do. An entry is one or more parts of a path, with `*` for anything within a part; it
@@ -33,7 +33,27 @@ INTERPRETERS = (
     ".npmrc", ".yarnrc", ".yarnrc.yml", ".gdbinit", ".lldbinit",
 )  # fmt: skip
 
+EXECUTED = (
+    "Makefile", "GNUmakefile", "*.mk", "justfile", ".justfile", "Taskfile.yml", "Rakefile",
+    "CMakeLists.txt", "meson.build", "SConstruct", "BUILD", "BUILD.bazel", "WORKSPACE",
+    "conftest.py", "setup.py", "setup.cfg", "pyproject.toml", "pytest.ini", "tox.ini",
+    "noxfile.py", "tasks.py", "fabfile.py", "manage.py", "package.json", "*.config.js",
+    "*.config.cjs", "*.config.mjs", "*.config.ts", ".eslintrc.js", ".eslintrc.cjs", "gulpfile.js",
+    "Gruntfile.js", "build.rs", ".cargo", "build.gradle", "build.gradle.kts", "settings.gradle",
+    "gradlew", "mvnw", "pom.xml", "build.xml", "Gemfile", "composer.json", "flake.nix",
+    "shell.nix", "default.nix", "Dockerfile", "Containerfile", "compose.y*ml",
+    "docker-compose*.y*ml", "Vagrantfile", ".github/workflows", ".github/actions", ".gitlab-ci.yml",
+    "Jenkinsfile", ".circleci", ".travis.yml", ".pre-commit-config.yaml", "lefthook.yml",
+    ".gitattributes", ".tool-versions", ".mise.toml", "mise.toml", ".editorconfig",
+    "AGENTS.md", "CLAUDE.md", "GEMINI.md", ".github/copilot-instructions.md",
+)  # fmt: skip
+
 PROTECTED: tuple[str, ...] = (*GIT, *AGENTS, *EDITORS, *SHELLS, *INTERPRETERS)
+
+
+def is_executed(path: str) -> bool:
+    """Whether some program runs what is at the path, or does what it says, unasked."""
+    return protected_part(path, protected=(*EXECUTED, *PROTECTED)) is not None
 
 
 def protected_part(path: str, *, protected: Iterable[str] = PROTECTED) -> str | None:

@@ -12,6 +12,8 @@ from forkrun.workspace.protected import PROTECTED, protected_part
 from forkrun.workspace.records import Change, Changes, Withheld
 from forkrun.workspace.views import View
 
+IGNORED = "ignored by git"
+
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """`changes` may be committed, `withheld` may not; `ignored` counts what git ignores."""
@@ -90,7 +92,7 @@ class _Chooser:
         above = ignored(change.path, is_directory=_is_directory(change)) if ignored else None
         if above is not None:
             self.ignored += 1
-            self._count(above, reason="ignored by git")
+            self._count(above, reason=IGNORED)
             return _GROUPED
         if not self._may_write(change.path):
             return "no rule allows writing it"

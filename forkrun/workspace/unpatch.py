@@ -61,8 +61,8 @@ class PatchSource:
         section = self._sections[path]
         with tempfile.TemporaryFile() as made:
             self._make(section, made)
-            made.flush()
             size = made.tell()
+            made.truncate(size)  # it may end in a hole
             made.seek(0)
             if section.new_id and blob_id(chunks(made.fileno()), size) != section.new_id:
                 raise bad_patch(

@@ -26,6 +26,8 @@ from forkrun.workspace.gitfiles import Ignored, Repository, find_repository, rul
 
 Form = Literal["overlay", "copy"]
 
+_OPEN_TO_ALL = "/var/tmp"  # noqa: S108 - names in it cannot be guessed, and are made exclusively
+
 
 class View:
     """A view that is open. All paths are absolute; those of the other form are None.
@@ -68,10 +70,12 @@ def open_view(
     state_dir: str,
     form: Form = "overlay",
     max_copy_bytes: int | None = None,
+    is_shared: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[View]:
     """Open a view of a directory; the start of the run is the moment before this returns.
 
+    `is_shared` says that the owner of the workspace must reach the view by its path.
     Everything of the view is removed at the end, whatever was put into it. Raises UsageError where
     the state directory lies in the workspace, WorkspaceError where a copy would be too large.
     """
@@ -80,8 +84,9 @@ def open_view(
     if os.path.commonpath([workspace, state_dir]) == workspace:
         raise UsageError(f"the state directory lies in the workspace: {state_dir}")
     with contextlib.ExitStack() as stack:
-        directory = stack.enter_context(private_directory(state_dir, run_id))
         tree = stack.enter_context(open_tree(workspace))
+        owner = os.fstat(tree.fd).st_uid if is_shared else None
+        directory = stack.enter_context(private_directory(state_dir, run_id, reached_by=owner))
         repository = find_repository(workspace)
         if repository is not None:
             stack.callback(repository.close)
@@ -135,8 +140,14 @@ def sweep_views(state_dir: str) -> int:
 
 
 @contextlib.contextmanager
-def private_directory(state_dir: str, run_id: str) -> Iterator[str]:
-    """Make STATE/views/RUN_ID, and hold a lock on it that dies with us; gone afterwards."""
+def private_directory(
+    state_dir: str, run_id: str, *, reached_by: int | None = None
+) -> Iterator[str]:
+    """Make STATE/views/RUN_ID, and hold a lock on it that dies with us; gone afterwards.
+
+    Where we are root and another user (`reached_by`) could not pass through STATE, the directory
+    that is given lies elsewhere; a link in STATE names it, so that a sweep finds it.
+    """
     at = os.path.join(state_dir, "views")
     os.makedirs(at, mode=0o700, exist_ok=True)
     views = os.open(at, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -147,12 +158,39 @@ def private_directory(state_dir: str, run_id: str) -> Iterator[str]:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             fcntl.flock(views, fcntl.LOCK_UN)
-            yield os.path.join(at, run_id)
+            if reached_by is None or os.geteuid() != 0 or reached_by == 0:
+                yield os.path.join(at, run_id)
+            else:
+                yield _make_elsewhere(lock)
         finally:
+            _remove_elsewhere(lock)
             remove_tree(views, run_id)
             os.close(lock)
     finally:
         os.close(views)
+
+
+_ELSEWHERE = "elsewhere"
+_PREFIX = "forkrun-"
+
+
+def _make_elsewhere(directory: int) -> str:
+    """Make a directory that everybody can pass through and nobody but root list or write."""
+    path = os.path.join(_OPEN_TO_ALL, _PREFIX + os.urandom(16).hex())
+    os.symlink(path, _ELSEWHERE, dir_fd=directory)  # first, so that a kill in between leaves none
+    os.mkdir(path, 0o700)
+    os.chmod(path, 0o711)  # noqa: S103 - to pass through, not to list
+    return path
+
+
+def _remove_elsewhere(directory: int) -> None:
+    try:
+        above, name = os.path.split(os.readlink(_ELSEWHERE, dir_fd=directory))
+    except OSError:
+        return
+    if name.startswith(_PREFIX):
+        with open_tree(above) as tree:
+            remove_tree(tree.fd, name)
 
 
 def _remove_if_dead(views: int, name: str) -> bool:
@@ -162,6 +200,7 @@ def _remove_if_dead(views: int, name: str) -> bool:
         return False
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _remove_elsewhere(lock)
         remove_tree(views, name)
     except BlockingIOError:
         return False
@@ -175,7 +214,6 @@ def _make_like(path: str, view: View) -> None:
     os.mkdir(path)
     if os.geteuid() == 0:
         os.chown(path, *view.workspace_owner)
-        os.chown(view.directory, *view.workspace_owner)
     os.chmod(path, view.workspace_mode)
 
 

@@ -18,15 +18,23 @@ def main() -> int:
     subjects = SUBJECTS if options.subject == "all" else (options.subject,)
     if options.peers is None:
         options.peers = ""
-    print(machine.described(), flush=True)
+    texts: list[str] = []
     tables: list[Table] = []
+
+    def say(text: str) -> None:
+        texts.append(text)
+        print(text + "\n", flush=True)
+
+    say(machine.described())
     for subject in subjects:
         for table in importlib.import_module(f"_bench.{subject}").tables(options):
             tables.append(table)
-            print("\n" + report.markdown(table), flush=True)
-    print("\n" + machine.load())
+            say(report.markdown(table))
+    say(machine.load())
     if options.plot:
         plot.write(options.plot, tables)
+    if options.into:
+        report.replace_measured(options.into, "\n\n".join(texts))
     return 0
 
 
@@ -53,6 +61,9 @@ def _options() -> argparse.Namespace:
         help="where peers are installed, outside the repository",
     )
     parser.add_argument("--plot", metavar="FILE", help="draw the tables into FILE.svg or FILE.png")
+    parser.add_argument(
+        "--into", metavar="FILE", help="put the tables between the two marks in this Markdown file"
+    )
     return parser.parse_args()
 
 

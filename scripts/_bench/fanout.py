@@ -14,7 +14,6 @@ from concurrent.futures import ProcessPoolExecutor
 
 from _bench import memory
 from _bench.measure import Row, Table, in_turn
-
 from forkrun import Job, Runner
 from forkrun.models.base import Heard, Reply, Request, Usage
 

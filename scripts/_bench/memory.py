@@ -70,7 +70,6 @@ def _forks(rounds: int) -> dict[str, list[float]]:
 async def _one_more(bench: object, start: str) -> float:
     """Give how much all children together grow when the ninth comes."""
     from _bench.fanout import Silent
-
     from forkrun import Job, Runner
 
     model = Silent()

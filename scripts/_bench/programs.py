@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import queue
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +18,8 @@ from _bench.server import ModelServer
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 PYTHON = sys.executable
 PROMPT = "Say done."
+REQUEST_S = 60.0
+END_S = 3.0
 
 SDK_SCRIPT = """
 import anthropic
@@ -70,7 +76,11 @@ def until_request(program: Program, server: ModelServer, *, home: str) -> Callab
     """Give what measures the time from the start of a program to its first request, in ms."""
     env = {**environment(server, home), **program.env}
 
+    log = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as there are measurements
+
     def once() -> float:
+        log.seek(0)
+        log.truncate()
         server.forget()
         began = time.monotonic()
         process = subprocess.Popen(
@@ -78,20 +88,36 @@ def until_request(program: Program, server: ModelServer, *, home: str) -> Callab
             env=env,
             cwd=program.cwd,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
         )
         try:
-            output, _ = process.communicate(timeout=90)
-        except BaseException:
-            process.kill()
-            process.communicate()
-            raise
-        if server.arrivals.empty():
-            raise RuntimeError(f"no request came: {output.decode(errors='replace')[-300:]}")
-        return (server.first() - began) * 1000
+            came = _first_request(server, process)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=END_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        if came is None:
+            log.seek(0)
+            words = log.read().decode(errors="replace").strip()[-300:]
+            raise RuntimeError(f"no request came: {words}")
+        return (came - began) * 1000
 
     return once
+
+
+def _first_request(server: ModelServer, process: subprocess.Popen[bytes]) -> float | None:
+    """Wait for the first request; None where the program ends without one."""
+    deadline = time.monotonic() + REQUEST_S
+    while time.monotonic() < deadline:
+        with contextlib.suppress(queue.Empty):
+            return server.first(timeout_s=0.2)
+        if process.poll() is not None and server.arrivals.empty():
+            return None
+    return None
 
 
 def until_end(argv: Sequence[str]) -> Callable[[], float]:

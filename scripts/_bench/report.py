@@ -29,6 +29,18 @@ def _cells(row: Row, *, base: Row | None, width: int) -> list[str]:
     ]
 
 
+BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
+
+
+def replace_measured(path: str, text: str) -> None:
+    """Put text between the two marks of a Markdown file, in the place of what stood there."""
+    with open(path, encoding="utf-8") as file:
+        before, _, rest = file.read().partition(BEGIN)
+        _, _, after = rest.partition(END)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
 def number(value: float) -> str:
     """Give three digits that count."""
     if value == 0 or abs(value) >= 100:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from _bench.measure import Row, Table, in_turn
-
 from forkrun import Job, Limits
 from forkrun.catalog import INPUTS, definitions
 from forkrun.models.base import Heard, Reply, Request, Usage
@@ -56,7 +55,9 @@ class Chatty:
 
 
 def tables(options: argparse.Namespace) -> Iterator[Table]:
-    yield _table(options, makes_body=False, title="One turn's overhead of ours, one small read in it")
+    yield _table(
+        options, makes_body=False, title="One turn's overhead of ours, one small read in it"
+    )
     yield _table(options, makes_body=True, title="The same, the parts of the request made too")
 
 
@@ -104,7 +105,7 @@ def history(size_mb: float) -> bytes:
         for number in range(count - count % 2)
     ]
     whole = {
-        **{"model": "claude-bench", "max_tokens": 1000, "tools": definitions(INPUTS)},
+        "model": "claude-bench", "max_tokens": 1000, "tools": definitions(INPUTS),
         "messages": messages,
     }
     return json.dumps(whole).encode()

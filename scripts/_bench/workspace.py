@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from _bench.measure import Table, in_turn
-
 from forkrun import Job
 from forkrun.models.base import Heard, Reply, Request, Usage
 
@@ -63,9 +62,10 @@ def tables(options: argparse.Namespace) -> Iterator[Table]:
             "git worktree add": lambda: _worktree(bench.workspace),
         }
         rows = in_turn(contenders, rounds=options.rounds or 7)
-    yield Table(
-        title=f"A workspace of {FILES:,} files", unit="ms", rows=rows, baseline=COPY
-    )
+    yield Table(title=f"A workspace of {FILES:,} files", unit="ms", rows=rows, baseline=COPY)
+    from _bench import views
+
+    yield from views.tables(options)
 
 
 def make_tree(root: str) -> None:

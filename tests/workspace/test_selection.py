@@ -194,11 +194,36 @@ def test_ignored_agrees_with_git(bench):
         "\\#odd",
         "q/*",
         "!q/keep",
+        "foo",
+        "!*.py",
     ]
     bench.write(".gitignore", "\n".join(rules) + "\n")
     subprocess.run(["git", "init", "-q"], cwd=bench.workspace, check=True)
-    names = ["m.o", "top", "important.o", "sp ace", "abc", "x", "#odd", "keep", "z", "plain"]
-    directories = ["", "dir", "sub/dir", "a", "a/b/c", "deep", "s/deep", "q", "r/keep"]
+    names = [
+        "m.o",
+        "top",
+        "important.o",
+        "sp ace",
+        "abc",
+        "x",
+        "#odd",
+        "keep",
+        "z",
+        "plain",
+    ]
+    directories = [
+        "",
+        "dir",
+        "sub/dir",
+        "a",
+        "a/b/c",
+        "deep",
+        "s/deep",
+        "q",
+        "r/keep",
+        "foo.py",
+        "foo.py/foo",
+    ]
     paths = [os.path.join(directory, name) for directory in directories for name in names]
     script = "".join(
         f"mkdir -p './{os.path.dirname(p) or '.'}'; [ -e './{p}' ] || echo 1 > './{p}'\n"

@@ -1,16 +1,18 @@
 """What ignore files say: gitignore(5), one entry of a directory after the other.
 
-A walk asks about each entry on its way down, so a rule is matched against that entry alone, as git
-does it; what lies below an ignored directory is never asked about.
+Who asks begins at the top, so a rule is matched against one entry alone, as git does it; what lies
+below an ignored directory is never asked about. Paths are relative to where the rules' bases are,
+with bytes that are not UTF-8 as surrogates.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import msgspec
 
-from forkrun.tools.patterns import anchored_regex
+from forkrun.wildcards import anchored_regex
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -30,14 +32,19 @@ def read_rules(text: str, *, base: str) -> tuple[Rule, ...]:
     return tuple(rule for rule in rules if rule is not None)
 
 
-def is_ignored(path: str, rules: tuple[Rule, ...]) -> bool:
+def is_ignored(path: str, rules: Sequence[Rule]) -> bool:
     """Say whether the last rule that matches ignores the path; a directory ends in "/"."""
+    return bool(last_word(path, rules))
+
+
+def last_word(path: str, rules: Sequence[Rule]) -> bool | None:
+    """Say what the last rule that matches says of a path below its base; None where none does."""
     is_directory = path.endswith("/")
     entry = path.removesuffix("/")
     for rule in reversed(rules):
         if (is_directory or not rule.about_directories) and rule.regex.match(entry, len(rule.base)):
             return rule.ignores
-    return False
+    return None
 
 
 def _rule(line: str, base: str) -> Rule | None:
