@@ -49,10 +49,11 @@ async def piped(
     received, reading = anyio.create_memory_object_stream[Any](0)
     writing, to_send = anyio.create_memory_object_stream[Any](0)
     tasks: list[asyncio.Task[None]] = []
+    closing: list[asyncio.BaseTransport] = []
     try:
-        lines, out = await _opened(process)
+        lines, out = await _opened(process, closing)
         tasks += [
-            asyncio.ensure_future(_receive(lines, received)),
+            asyncio.ensure_future(_receive(lines, received, stderr)),
             asyncio.ensure_future(_send(to_send, out)),
         ]
         yield reading, writing
@@ -63,22 +64,28 @@ async def piped(
             await asyncio.gather(*tasks, return_exceptions=True)
             for stream in (received, reading, writing, to_send):
                 stream.close()
-            await _end(process, [out] if tasks else [])
+            for transport in closing:
+                transport.close()
+            await _end(process)
             drain.close()
 
 
 async def _opened(
-    process: subprocess.Popen[bytes],
+    process: subprocess.Popen[bytes], closing: list[asyncio.BaseTransport]
 ) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     loop = asyncio.get_running_loop()
     lines = asyncio.StreamReader(limit=MAX_LINE_BYTES)
-    await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), process.stdout)
+    reading, _ = await loop.connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(lines), process.stdout
+    )
+    closing.append(reading)
     flow = asyncio.streams.FlowControlMixin()
-    transport, protocol = await loop.connect_write_pipe(lambda: flow, process.stdin)
-    return lines, asyncio.StreamWriter(transport, protocol, None, loop)
+    writing, protocol = await loop.connect_write_pipe(lambda: flow, process.stdin)
+    closing.append(writing)
+    return lines, asyncio.StreamWriter(writing, protocol, None, loop)
 
 
-async def _receive(lines: asyncio.StreamReader, received: Any) -> None:
+async def _receive(lines: asyncio.StreamReader, received: Any, stderr: Tail) -> None:
     """Pass on each line that is a message; the session ends with the output, or at a giant line."""
     from mcp.shared.message import SessionMessage
     from mcp.types import jsonrpc_message_adapter
@@ -87,7 +94,10 @@ async def _receive(lines: asyncio.StreamReader, received: Any) -> None:
         while True:
             try:
                 line = await lines.readuntil(b"\n")
-            except (asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            except asyncio.IncompleteReadError:
+                break
+            except asyncio.LimitOverrunError:
+                stderr.add(b" [a line of more than %d bytes on stdout]" % MAX_LINE_BYTES)
                 break
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -106,10 +116,8 @@ async def _send(to_send: Any, out: asyncio.StreamWriter) -> None:
     to_send.close()
 
 
-async def _end(process: subprocess.Popen[bytes], writers: Sequence[asyncio.StreamWriter]) -> None:
-    """Close its input, give it a moment, kill its group, reap it."""
-    for writer in writers:
-        writer.close()
+async def _end(process: subprocess.Popen[bytes]) -> None:
+    """Give it a moment after the end of its input, kill its group, reap it."""
     until = time.monotonic() + GRACE_S
     while not _has_ended(process.pid) and time.monotonic() < until:
         await asyncio.sleep(_POLL_S)

@@ -64,7 +64,7 @@ class RemoteServer:
                 await asyncio.shield(ending)
 
     async def _end(self) -> None:
-        """Ask the task of the connection to end, and cancel it where it cannot hear or takes long."""
+        """Ask the task of the connection to end; cancel it where it cannot hear or takes long."""
         self._stop.set()
         if self._client is not None:
             await asyncio.wait({self._keeping}, timeout=STOP_S)
@@ -182,19 +182,17 @@ class RemoteServer:
         self._status = None
         if status is not None:
             return f"the server answered with HTTP status {status}"
-        match type(error).__name__:
-            case "MCPError":
-                return one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
-            case "ConnectError" | "ConnectTimeout":
-                return "the server cannot be reached"
-            case "RuntimeError" | "ValidationError":  # the SDK holds answers against their schemas
-                words = one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
-                return f"its answer is not valid: {words}"
-            case "FileNotFoundError":
-                return f"there is no program {self._server.command}"
-            case "PermissionError":
-                return f"{self._server.command} may not be run"
-        return f"the connection failed ({type(error).__name__})"
+        kind = type(error).__name__
+        said = one_line(self._without_secrets(str(error)), width=WORDS_CHARS)
+        return {
+            "MCPError": said,
+            "RuntimeError": f"its answer is not valid: {said}",  # held against its schema
+            "ValidationError": f"its answer is not valid: {said}",
+            "ConnectError": "the server cannot be reached",
+            "ConnectTimeout": "the server cannot be reached",
+            "FileNotFoundError": f"there is no program {self._server.command}",
+            "PermissionError": f"{self._server.command} may not be run",
+        }.get(kind, f"the connection failed ({kind})")
 
     def _with_last_words(self, why: str) -> str:
         said = self._stderr.tail.decode(errors="replace")

@@ -1,6 +1,8 @@
 """What `--mcp-config` takes, and what it says about what it does not."""
 
 import json
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -153,3 +155,25 @@ def test_names_are_checked_in_python_too() -> None:
     """The same check holds for servers that a program gives."""
     with pytest.raises(UsageError, match="a name that rules"):
         check_servers({"": forkrun.McpServer(command="x")})
+
+
+DOCUMENT = (Path(__file__).resolve().parent.parent.parent / "docs/mcp.md").read_text()
+
+
+def test_the_document_shows_what_works() -> None:
+    """Its configurations are read without a notice, and its commands have flags that there are."""
+    from forkrun.cli.options import parse
+
+    environ = {"TRACKER_TOKEN": "t", "SEARCH_TOKEN": "s"}
+    found: dict[str, forkrun.McpServer] = {}
+    for block in re.findall(r"```json\n(.*?)```", DOCUMENT, re.DOTALL):
+        servers, notices = read_servers([block], environ=environ)
+        assert not notices
+        found |= servers
+    inside = {name for name, server in found.items() if server.is_confined}
+    assert inside == {"forkrun", "notes"}
+    blocks = re.findall(r"```console\n(.*?)```", DOCUMENT, re.DOTALL)
+    for line in "".join(blocks).splitlines():
+        program, *arguments = shlex.split(line)
+        assert program == "forkrun"
+        parse(arguments)

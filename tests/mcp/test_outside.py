@@ -140,7 +140,7 @@ def test_a_server_that_ends_is_an_error_of_the_call(workspace: Path) -> None:
     ("given", "words"),
     [
         (outside("--dies", A_KEY="sekrit-8152"), b"it cannot start without its configuration"),
-        (outside("--floods"), b"'small' cannot be used"),
+        (outside("--floods"), b"a line of more than 8388608 bytes"),
         ({"command": "no-such-program", "network": True}, b"there is no program no-such-program"),
         ({"url": "http://127.0.0.1:9/mcp?key=sekrit-8152"}, b"the server cannot be reached"),
     ],
