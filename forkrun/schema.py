@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from forkrun.events import (
+    CheckEvent,
     DeniedEvent,
     HookEvent,
     LimitEvent,
@@ -35,6 +36,7 @@ LINE = (
     | RetryEvent
     | LimitEvent
     | RecoveredEvent
+    | CheckEvent
     | Result
 )
 

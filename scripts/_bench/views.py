@@ -81,6 +81,7 @@ class Tree:
             with open(os.path.join(directory, f"f{number}.py"), "w", encoding="utf-8") as file:
                 file.write(f"value = {number}\n" * 10)
         git = ["git", "-C", self.path, "-c", "user.name=b", "-c", "user.email=b@b"]
+        git += ["-c", "gc.auto=0"]  # which would go on in the background
         for command in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "all"]):
             subprocess.run([*git, *command], check=True)
         return self

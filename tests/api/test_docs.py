@@ -45,6 +45,7 @@ RUNS = {
         ),
         (),
     ),
+    "a check": (({"text": "x"},), ("--check", "echo good")),
     "a failure": (({"error": {"status": 400, "message": "no"}},), ()),
     "no text": (({"text": " "}, {"text": ""}), ()),
     "an idle end": (({"text": "x", "delay_s": 60},), ("--idle-timeout", "0.2")),
