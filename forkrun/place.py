@@ -18,7 +18,7 @@ from forkrun.handcuffs import open_writable
 from forkrun.job import Job, workspace_path
 from forkrun.policy import Policy
 from forkrun.starting import package_folders
-from forkrun.state import state_folder
+from forkrun.state import made_state_folder
 from forkrun.transaction import Transaction, open_transaction
 from forkrun.workspace.copies import Progress
 from forkrun.workspace.views import Form, private_directory
@@ -65,7 +65,9 @@ def open_place(
         if tier not in WITH_A_VIEW or job.workspace == "temp":
             private = stack.enter_context(
                 private_directory(
-                    state_folder(environ), f"{run_id}.home", reached_by=os.stat(workspace).st_uid
+                    made_state_folder(environ),
+                    f"{run_id}.home",
+                    reached_by=os.stat(workspace).st_uid,
                 )
             )
             for name in ("home", "tmp", "work"):

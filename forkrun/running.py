@@ -138,6 +138,7 @@ class Run:
         )
         self._ledger = Ledger()
         self._ended: Result | None = None
+        self.warnings: tuple[str, ...] = ()  # what went wrong beside the run, once it has ended
         self._policy = Policy.parse(allow=job.allow, deny=job.deny, parents=job.parents)
         self._judge = judge
         self._can_use_tool = can_use_tool
@@ -271,6 +272,7 @@ class Run:
             else:
                 result = await self._attempted(record)
             record.line("end", result=result)
+        self.warnings = tuple([transcript.failure] if transcript.failure else [])
         self._ended = result
         self._spans.ended(result)
         self._emit(ResultEvent(run_id=self.run_id, t=result.duration_s, result=result))

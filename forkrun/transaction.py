@@ -20,7 +20,7 @@ import msgspec
 from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
-from forkrun.state import state_folder
+from forkrun.state import made_state_folder, state_folder
 from forkrun.text import sayable
 from forkrun.workspace.oldpatches import sweep_patches
 from forkrun.workspace.views import Form, View, open_view, private_directory, sweep_views
@@ -114,8 +114,7 @@ def open_transaction(
     `disk_bytes` bounds the size of a copy, and what is added to it; `is_shared` says that its
     owner, who need not be us, must reach it by its path.
     """
-    state = state_folder(environ)
-    os.makedirs(state, mode=0o700, exist_ok=True)
+    state = made_state_folder(environ)
     with open_view(
         workspace,
         run_id=run_id,

@@ -17,9 +17,13 @@ from forkrun.protocol import ToolResult
 
 
 class Transcript:
-    """Writes to a file, or nowhere when `path` is None. A context manager."""
+    """Writes to a file, or nowhere when `path` is None. A context manager.
+
+    A file that can no longer be written does not end the run; `failure` says so in words.
+    """
 
     def __init__(self, path: str | None) -> None:
+        self.failure: str | None = None
         self._fd = None if path is None else _create(path)
 
     def __enter__(self) -> Transcript:
@@ -56,10 +60,14 @@ class Transcript:
 
     def line(self, kind: str, **fields: Any) -> None:
         """Record one line of another kind."""
-        if self._fd is not None:
-            content = msgspec.json.encode({"type": kind, **fields}) + b"\n"
+        if self._fd is None or self.failure is not None:
+            return
+        content = msgspec.json.encode({"type": kind, **fields}) + b"\n"
+        try:
             while content:
                 content = content[os.write(self._fd, content) :]
+        except OSError as error:
+            self.failure = f"the transcript is not complete ({error.strerror})"
 
 
 def _create(path: str) -> int:

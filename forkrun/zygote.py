@@ -112,9 +112,7 @@ class Zygote:
         err, its_err = os.pipe()
         try:
             sent = (its_channel.fileno(), its_upper.fileno(), its_out, its_err)
-            forked = await self._ask(
-                Fork(number=next(self._numbers), is_init=is_init), *sent
-            )
+            forked = await self._ask(Fork(number=next(self._numbers), is_init=is_init), *sent)
         except BaseException:
             close_ends(channel, upper, out, err)
             raise

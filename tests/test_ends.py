@@ -332,3 +332,54 @@ def test_exec_runs_a_job_of_json(tmp_path: Path) -> None:
     assert (result["summary"], result["label"]) == ("FINAL", "one")
     bad = run("exec", cwd=workspace, stdin=b'{"prompt": 3}', check=65)
     assert b"prompt" in bad.stderr
+
+
+def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
+    """One line that names it, and a hint; nothing is run."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    (tmp_path / "file").write_text("")
+    env = environment(tmp_path) | {"XDG_STATE_HOME": str(tmp_path / "file")}
+    model = script(tmp_path / "s.jsonl", {"text": "FINAL"})
+    done = run("spawn", "--prompt", "go", "--model", model, cwd=workspace, env=env, check=78)
+    assert b"state directory" in done.stderr
+    assert b"XDG_STATE_HOME" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("full", ["stdout", "transcript"])
+def test_an_output_that_is_full_is_said(full: str, tmp_path: Path) -> None:
+    """A full stdout is an error, a full transcript a warning; neither is a traceback."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    model = script(tmp_path / "s.jsonl", {"text": "FINAL"})
+    command = [sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--model", model]
+    with open("/dev/full", "wb") as no_room:
+        done = subprocess.run(
+            [*command, *(["--transcript", "/dev/full"] if full == "transcript" else [])],
+            cwd=workspace,
+            env=environment(tmp_path),
+            stdin=subprocess.DEVNULL,
+            stdout=no_room if full == "stdout" else subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    assert done.returncode == (1 if full == "stdout" else 0)
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_do_no_harm(closed: str, tmp_path: Path) -> None:
+    """No descriptor of ours takes the number of a stream that is closed."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    model = script(
+        tmp_path / "s.jsonl", call("write_file", file_path="a", content="b"), {"text": "F"}
+    )
+    command = [sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--model", model]
+    shell = ["bash", "-c", f'"$@" {closed}', "bash", *command]
+    done = subprocess.run(shell, cwd=workspace, env=environment(tmp_path), timeout=60, check=False)
+    assert done.returncode == 0
+    assert (workspace / "a").read_text() == "b"

@@ -24,6 +24,7 @@ RUN_ONE = ("spawn", "exec")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and give its exit code."""
     arguments = sys.argv[1:] if argv is None else argv
+    _open_missing_streams()
     gc.disable()  # until everything is imported: collecting what stays takes a tenth of the time
     try:
         with contextlib.ExitStack() as stack:
@@ -42,8 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ForkrunError as error:
         complain(error)
         return error.exit_code
+    except OSError as error:
+        place = f": {error.filename}" if error.filename else ""
+        complain(ForkrunError(f"{error.strerror or type(error).__name__}{place}"))
+        return ForkrunError.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
+
+
+def _open_missing_streams() -> None:
+    """Where a standard stream is closed, have nothing else take its number."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)
 
 
 def _import_msgspec() -> None:

@@ -9,7 +9,7 @@ from forkrun.cli import tell
 from forkrun.errors import UsageError
 from forkrun.result import EXIT_CODES
 from forkrun.settling import conflict_in_words
-from forkrun.state import state_folder
+from forkrun.state import made_state_folder, state_folder
 from forkrun.text import sayable
 from forkrun.transaction import in_words, tidy
 from forkrun.workspace import commit
@@ -22,8 +22,7 @@ SHOWN = 20
 def apply(patch_or_result: str, *, cwd: str) -> int:
     """Commit a kept patch, name what it changed on stdout, and give the exit code."""
     _check(cwd)
-    state = state_folder(os.environ)
-    os.makedirs(state, mode=0o700, exist_ok=True)
+    state = made_state_folder(os.environ)
     done = apply_patch(patch_or_result, workspace=cwd, state_dir=state)
     for each in done.recovered:
         tell(recovery_in_words(in_words(each)))

@@ -13,10 +13,12 @@ _NOT_IN_THE_STREAM = (ConfirmedEvent, CopyEvent, SettledEvent, ResultEvent)
 
 
 class Output:
-    """Writes to stdout, unbuffered; remembers when its reader has gone, and then falls silent."""
+    """Writes to stdout, unbuffered. Where its reader has gone, or it cannot be written (`failure`),
+    that is remembered, and nothing more is written."""
 
     def __init__(self) -> None:
         self.reader_gone = False
+        self.failure: str | None = None
 
     def take(self, event: Event) -> None:
         """Write what this event means for the format."""
@@ -25,11 +27,13 @@ class Output:
     def write(self, content: bytes) -> None:
         """Write it all, piece by piece."""
         view = memoryview(content)
-        while view and not self.reader_gone:
+        while view and not self.reader_gone and self.failure is None:
             try:
                 view = view[os.write(1, view[:PIECE_BYTES]) :]
             except BrokenPipeError:
                 self.reader_gone = True
+            except OSError as error:
+                self.failure = f"stdout cannot be written ({error.strerror})"
 
 
 class TextOutput(Output):

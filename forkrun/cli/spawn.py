@@ -15,7 +15,7 @@ import msgspec
 from forkrun.cli import tell
 from forkrun.cli.output import JsonOutput, Output, StreamOutput, TextOutput
 from forkrun.cli.progress import Progress
-from forkrun.errors import InputError
+from forkrun.errors import ForkrunError, InputError
 from forkrun.events import Event
 from forkrun.job import Job
 from forkrun.result import Result
@@ -64,7 +64,11 @@ def spawn(
         )
     if verbosity >= 0 or result.stop_reason != "completed":
         _explain(result, verbosity=verbosity)
-    return READER_GONE if output.reader_gone else result.exit_code
+    if output.failure:
+        tell(f"error: {output.failure}")
+    if output.reader_gone:
+        return READER_GONE
+    return result.exit_code or (ForkrunError.exit_code if output.failure else 0)
 
 
 def execute(text: bytes, *, early: Early | None = None) -> int:
@@ -94,7 +98,10 @@ async def _run(
             progress.notices = (*run.notices, *([untraced] if untraced else ()))
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
                 loop.add_signal_handler(number, partial(run.cancel, signal_number=number))
-            return await run.result()
+            result = await run.result()
+    for warning in run.warnings:
+        tell(f"warning: {warning}")
+    return result
 
 
 def _explain_files(result: Result) -> None:
