@@ -17,6 +17,7 @@ import contextlib
 import os
 import signal
 import socket
+import sys
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from types import TracebackType
@@ -39,6 +40,7 @@ LIMIT_POLL_S = 0.5
 # To look takes up to 0.2 ms with a control group: a hundredth of one core, however many there are.
 LIMIT_POLL_EACH_S = 0.02
 FULL = 0.95
+IS_LINUX = sys.platform == "linux"
 
 Starter = Callable[[Spec], Awaitable[Child]]
 """Starts one worker, for a sandbox of this spec."""
@@ -173,7 +175,7 @@ class Worker:
         """
         bounded = self._held.bounded
         if "memory" not in bounded or "processes" in self._held.limits_hit():
-            used = self._held.usage()
+            used = self.usage()
             if limits.processes and used.processes_now >= limits.processes * FULL:
                 value = limits.processes
                 return LimitHit(kind="processes", value=value, used=used.processes_now)
@@ -185,7 +187,11 @@ class Worker:
 
     def usage(self) -> Usage:
         """Read what the whole tree uses and has used."""
-        return self._held.usage()
+        if IS_LINUX:
+            return self._held.usage()
+        from forkrun.elsewhere import measure
+
+        return measure(self.pid)
 
     def was_out_of_memory(self) -> bool:
         """Say whether the kernel has killed a process because the memory bound was met."""
@@ -202,7 +208,11 @@ class Worker:
             self._terminate()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._exit), self._grace_s)
-        self.used = self._held.used() if self._exit.done() else self._held.usage()
+        self.used = self._held.used() if self._exit.done() else self.usage()
+        if not IS_LINUX:
+            from forkrun.elsewhere import end_descendants
+
+            await asyncio.to_thread(end_descendants, self.pid)
         self.kill()
         if not await asyncio.to_thread(self._held.is_empty, timeout_s=EMPTY_S):
             raise ForkrunError(f"processes of this run could not be ended: {self.pid}")

@@ -59,6 +59,7 @@ THIRD_PARTY = {
     "mcp": ("forkrun.mcp",),
     "msgspec": ("forkrun",),
     "opentelemetry": ("forkrun.tracing",),
+    "psutil": ("forkrun.elsewhere",),
     "rich": ("forkrun.cli.progress",),
     "tree_sitter": ("forkrun.policy.shell",),
     "tree_sitter_bash": ("forkrun.policy.shell",),
