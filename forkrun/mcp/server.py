@@ -75,11 +75,11 @@ async def serve(
     environ: Mapping[str, str],
     agents: Sequence[Agent] = (),
     at_once: int,
-) -> int | None:
-    """Serve a host over stdin and stdout until it is gone; give the signal that ended it, if any.
+) -> None:
+    """Serve a host over stdin and stdout until it is gone; a signal ends the whole process.
 
     `job` says what every run may do; its prompt is the host's. At most `at_once` runs go on at the
-    same time. After a signal a thread of the SDK still waits for stdin: end the process then.
+    same time. Raises a group with BrokenPipeError where the host is gone in the middle of a write.
     """
     import anyio
     from mcp.server.stdio import stdio_server
@@ -99,8 +99,7 @@ async def serve(
             await server.run(reading, writing, server.create_initialization_options())
         if ended_by:
             await runner.__aexit__(None, None, None)
-            os._exit(128 + ended_by[0])
-    return None
+            os._exit(128 + ended_by[0])  # a thread of the SDK's waits for stdin, and would go on
 
 
 def _server(tasks: Tasks) -> Any:

@@ -29,6 +29,18 @@ def test_a_host_that_is_gone_ends_everything(tmp_path: Path) -> None:
         assert wire.process.stderr.read() == b""
 
 
+def test_a_host_that_dies_ends_everything(tmp_path: Path) -> None:
+    """Where nobody reads the progress any more, the run ends; then the server, as quietly."""
+    with wired(tmp_path, *SLEEPS) as wire:
+        wire.call()
+        wait_until(lambda: processes_named(MARKER))
+        wire.process.stdout.close()
+        wait_until(lambda: not processes_named(MARKER))
+        wire.process.stdin.close()
+        assert wire.process.wait(HANG_S) == 0
+        assert wire.process.stderr.read() == b""
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_everything(tmp_path: Path, number: int) -> None:
     """A signal ends the run in the middle, then the server, though stdin is open."""
@@ -80,6 +92,7 @@ def test_flags_that_cannot_be_meant_end_it_at_once(tmp_path: Path) -> None:
         done = run("mcp", *arguments, cwd=workspace, check=2)
         assert done.stdout == b""
         assert b"Traceback" not in done.stderr
+    run("mcp", "--allow", "bash(", cwd=workspace, check=65)
 
 
 def test_without_the_sdk_it_says_what_to_install(tmp_path: Path) -> None:

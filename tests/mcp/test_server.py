@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from support_api import processes_named
 from support_cli import call, wait_until
-from support_mcp import connected
+from support_mcp import configured, connected, inside
 
 anyio = pytest.importorskip("anyio", reason="the package anyio is not installed")
 pytest.importorskip("mcp", reason="the package mcp is not installed")
@@ -202,5 +202,21 @@ def test_calls_beyond_the_bound_wait(tmp_path: Path) -> None:
                 for _ in range(2):
                     group.start_soon(client.call_tool, "task", {"prompt": "go"})
             assert time.monotonic() - began > 1
+
+    play(test)
+
+
+def test_runs_of_a_server_may_have_servers(tmp_path: Path) -> None:
+    """`--mcp-config` holds for every run that a host asks for."""
+    (tmp_path / "ws").mkdir()
+    lines = (call("mcp__small__echo", text="hi"), {"text": "done"})
+    arguments = configured(small=inside(tmp_path / "ws"))
+
+    async def test() -> None:
+        async with connected(tmp_path, *lines, arguments=arguments) as client:
+            done = await client.call_tool("task", {"prompt": "go"})
+            assert done.structured_content["stop_reason"] == "completed"
+            assert done.structured_content["tool_calls"] == 1
+            assert done.structured_content["denials"] == 0
 
     play(test)
