@@ -22,9 +22,10 @@ from forkrun.state import made_state_folder
 from forkrun.transaction import Transaction, open_transaction
 from forkrun.workspace.copies import Progress
 from forkrun.workspace.views import Form, private_directory
+from forkrun_sandbox.gitdirs import git_directories
 from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
-from forkrun_sandbox.toolchains import git_directories, toolchains
+from forkrun_sandbox.toolchains import toolchains
 
 LOOK_AGAIN_S = 5.0
 WITH_A_VIEW = ("full", "bwrap")

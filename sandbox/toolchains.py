@@ -1,14 +1,18 @@
-"""Which paths beyond the system's a program needs: toolchains in use, and the git directory.
+"""Which paths beyond the system's a program needs: the toolchains in use.
 
-Found by looking at names and files, never by running anything: the workspace may have been written
-by somebody hostile. For that reason a pointer found in the workspace is followed only where the
-place that it names points back, or cannot hold anything but a toolchain.
+Found by looking at names and files, never by running anything. The user's environment is believed,
+as far as it leads: what lies in the workspace, or in the repository around it, may have been
+written by an earlier run, and there a link or a file that names another place is followed only to
+what looks like an installation of Python, of which only the parts that Python needs are shown.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping
+
+from .hearsay import is_inside, settings
 
 # Visible in every sandbox.
 _SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib64", "/opt", "/nix", "/gnu")
@@ -35,7 +39,13 @@ _PREFIX_SIGNS = (
     "versions",
 )
 _BIN_NAMES = ("bin", "sbin", "shims", "condabin", "Scripts")
+# What of an installation or a virtual environment is shown where an untrusted file names it.
+_PARTS = (
+    *("bin", "lib", "lib64", "libexec", "include", "ssl", "conda-meta"),
+    *("share/terminfo", "pyvenv.cfg"),
+)
 _MAX_LINKS = 500
+_MAX_ENVIRONMENTS = 32
 
 
 def toolchains(environ: Mapping[str, str], workspace: str) -> tuple[str, ...]:
@@ -45,37 +55,54 @@ def toolchains(environ: Mapping[str, str], workspace: str) -> tuple[str, ...]:
     environments in it, whose base interpreters usually lie elsewhere.
     """
     homes = _homes(environ)
+    grounds = _grounds(workspace, homes)
     found: dict[str, None] = {}
     for name in _VARIABLES:
         path = environ.get(name, "")
         if os.path.isabs(path) and os.path.isdir(path):
-            found.update(dict.fromkeys((path, *_base_of(path))))
+            found.update(dict.fromkeys(_of_variable(os.path.normpath(path), grounds)))
     for entry in environ.get("PATH", "").split(os.pathsep):
         if os.path.isabs(entry) and os.path.isdir(entry):
-            found.update(dict.fromkeys(_of_bin(os.path.normpath(entry), homes)))
+            found.update(dict.fromkeys(_of_path(os.path.normpath(entry), homes, grounds)))
     for environment in _environments_in(workspace):
-        found.update(dict.fromkeys(_base_of(environment)))
+        found.update(dict.fromkeys(_base_of(environment, grounds)))
     return _tidy(found, homes, workspace)
 
 
-def git_directories(workspace: str) -> tuple[str, ...]:
-    """Give the git directories of `workspace` that lie outside of it.
-
-    For a subdirectory of a repository that is its `.git`; for a worktree or a submodule what its
-    `.git` file names, if that place names it in turn.
-    """
-    home = os.path.expanduser("~")
-    directory = workspace
-    while directory not in ("/", home):
-        entry = os.path.join(directory, ".git")
-        if os.path.isfile(entry) and not os.path.islink(entry):
-            return tuple(_linked_git(entry, workspace))
-        if os.path.isdir(entry):
-            if directory == workspace or not _is_git_directory(entry):
-                return ()
-            return (os.path.realpath(entry), *_alternates(entry))
+def _grounds(workspace: str, homes: tuple[str, ...]) -> str:
+    """Give what an earlier run may have written: the outermost repository around the workspace."""
+    grounds = directory = workspace
+    while directory != "/" and directory not in homes:
+        if os.path.lexists(os.path.join(directory, ".git")):
+            grounds = directory
         directory = os.path.dirname(directory)
-    return ()
+    return grounds
+
+
+def _of_variable(path: str, grounds: str) -> Iterator[str]:
+    if not _leads_through(path, grounds):
+        yield path
+        yield from _base_of(path, grounds)
+    elif _is_environment(path):
+        yield from _environment(path, grounds)
+    elif os.path.realpath(path) == path:
+        yield path
+
+
+def _of_path(entry: str, homes: tuple[str, ...], grounds: str) -> Iterator[str]:
+    """Give what a directory on PATH needs."""
+    if not _leads_through(entry, grounds):
+        yield from _of_bin(entry, homes, grounds)
+        return
+    prefix = os.path.dirname(entry)
+    if os.path.realpath(entry) == entry:
+        yield prefix if entry.endswith("/node_modules/.bin") else entry
+    if os.path.basename(entry) in _BIN_NAMES and _is_environment(prefix):
+        yield from _environment(prefix, grounds)
+
+
+def _leads_through(path: str, grounds: str) -> bool:
+    return is_inside(path, grounds) or is_inside(os.path.realpath(path), grounds)
 
 
 def _homes(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -83,16 +110,19 @@ def _homes(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple({os.path.realpath(home) for home in found if os.path.isabs(home)} - {"/"})
 
 
-def _of_bin(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
-    """Give what a directory on PATH needs: its prefix if that is a toolchain's, else itself."""
+def _of_bin(directory: str, homes: tuple[str, ...], grounds: str) -> Iterator[str]:
+    """Give what a directory of the user's needs: its prefix if that is a toolchain's, else itself.
+
+    And the same of where the programs in it really are.
+    """
     if _is_system(directory):
         return
-    yield from _prefix_of(directory, homes)
+    yield from _prefix_of(directory, homes, grounds)
     for target in _link_targets(directory):
-        yield from _prefix_of(os.path.dirname(target), homes)
+        yield from _prefix_of(os.path.dirname(target), homes, grounds)
 
 
-def _prefix_of(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
+def _prefix_of(directory: str, homes: tuple[str, ...], grounds: str) -> Iterator[str]:
     if _is_system(directory):
         return
     yield directory
@@ -110,7 +140,7 @@ def _prefix_of(directory: str, homes: tuple[str, ...]) -> Iterator[str]:
         return
     if any(os.path.exists(os.path.join(prefix, sign)) for sign in _PREFIX_SIGNS):
         yield prefix
-        yield from _base_of(prefix)
+        yield from _base_of(prefix, grounds)
 
 
 def _link_targets(directory: str) -> Iterator[str]:
@@ -128,32 +158,60 @@ def _link_targets(directory: str) -> Iterator[str]:
 
 
 def _environments_in(workspace: str) -> Iterator[str]:
+    """Give the virtual environments in a directory, the first few of them."""
     try:
         names = sorted(os.listdir(workspace))
     except OSError:
         return
-    for name in names:
-        path = os.path.join(workspace, name)
-        if os.path.isfile(os.path.join(path, "pyvenv.cfg")) and not os.path.islink(path):
+    paths = (os.path.join(workspace, name) for name in names)
+    found = (
+        path
+        for path in paths
+        if os.path.isfile(os.path.join(path, "pyvenv.cfg")) and not os.path.islink(path)
+    )
+    yield from itertools.islice(found, _MAX_ENVIRONMENTS)
+
+
+def _is_environment(path: str) -> bool:
+    """Say whether a directory is a virtual environment: it has a pyvenv.cfg and a Python."""
+    return os.path.isfile(os.path.join(path, "pyvenv.cfg")) and any(
+        os.path.lexists(os.path.join(path, "bin", name)) for name in ("python", "python3")
+    )
+
+
+def _environment(path: str, grounds: str) -> Iterator[str]:
+    yield from _parts_of(path)
+    yield from _base_of(path, grounds)
+
+
+def _parts_of(prefix: str) -> Iterator[str]:
+    """Give the parts of an installation that Python needs, if they really lie in it."""
+    real = os.path.realpath(prefix)
+    for name in _PARTS:
+        path = os.path.join(prefix, name)
+        if os.path.exists(path) and is_inside(os.path.realpath(path), real):
             yield path
 
 
-def _base_of(environment: str) -> Iterator[str]:
+def _base_of(environment: str, grounds: str) -> Iterator[str]:
     """Give the installation that a virtual environment is based on: `home` in its pyvenv.cfg.
 
-    The file may lie: what it names must look like an installation of Python.
+    The file may lie: what it names must look like an installation of Python, and lie elsewhere
+    than where an earlier run could have made it look so.
     """
-    for key, value in _settings(os.path.join(environment, "pyvenv.cfg")):
-        if key != "home" or not os.path.isabs(value):
-            continue
-        for directory in {os.path.normpath(value), os.path.realpath(value)}:
-            prefix = os.path.dirname(directory)
-            if os.path.basename(directory) == "bin" and _is_python_prefix(prefix):
-                yield prefix
-        for target in _link_targets(value):
-            prefix = os.path.dirname(os.path.dirname(target))
-            if os.path.basename(target).startswith("python") and _is_python_prefix(prefix):
-                yield prefix
+    home = dict(settings(os.path.join(environment, "pyvenv.cfg"))).get("home", "")
+    if not os.path.isabs(home):
+        return
+    places = [os.path.normpath(home), os.path.realpath(home)]
+    for target in _link_targets(home):
+        if os.path.basename(target).startswith("python"):
+            places.append(os.path.dirname(target))
+    for directory in dict.fromkeys(places):
+        prefix = os.path.dirname(directory)
+        real = os.path.realpath(prefix)
+        is_apart = not is_inside(real, grounds) and not is_inside(grounds, real)
+        if os.path.basename(directory) == "bin" and is_apart and _is_python_prefix(prefix):
+            yield from _parts_of(prefix)
 
 
 def _is_python_prefix(prefix: str) -> bool:
@@ -167,67 +225,8 @@ def _is_python_prefix(prefix: str) -> bool:
     )
 
 
-def _settings(path: str) -> Iterator[tuple[str, str]]:
-    for line in _text(path).splitlines():
-        key, separator, value = line.partition("=")
-        if separator:
-            yield key.strip().lower(), value.strip()
-
-
-def _linked_git(entry: str, workspace: str) -> Iterator[str]:
-    """Follow a `.git` file: gitrepository-layout(5)."""
-    kind, _, named = _text(entry).strip().partition(": ")
-    target = os.path.realpath(os.path.join(os.path.dirname(entry), named))
-    if kind != "gitdir" or _is_inside(target, workspace) or not _points_back(target, entry):
-        return
-    common = _text(os.path.join(target, "commondir")).strip()
-    shared = os.path.realpath(os.path.join(target, common)) if common else target
-    if _is_git_directory(shared):
-        yield from dict.fromkeys((shared, target))
-        yield from _alternates(shared)
-
-
-def _points_back(target: str, entry: str) -> bool:
-    """Say whether a git directory belongs to this `.git` file: a worktree's, or a submodule's."""
-    back = _text(os.path.join(target, "gitdir")).strip()
-    if back:
-        return os.path.realpath(os.path.join(target, back)) == os.path.realpath(entry)
-    for key, value in _settings(os.path.join(target, "config")):
-        if key == "worktree":
-            tree = os.path.realpath(os.path.join(target, value.strip('"')))
-            return tree == os.path.realpath(os.path.dirname(entry))
-    return False
-
-
-def _is_git_directory(path: str) -> bool:
-    return os.path.isfile(os.path.join(path, "HEAD")) and all(
-        os.path.isdir(os.path.join(path, name)) for name in ("objects", "refs")
-    )
-
-
-def _alternates(git_directory: str) -> Iterator[str]:
-    objects = os.path.join(git_directory, "objects")
-    for line in _text(os.path.join(objects, "info", "alternates")).splitlines():
-        path = os.path.realpath(os.path.join(objects, line))
-        if os.path.basename(path) == "objects" and os.path.isdir(path):
-            yield path
-
-
-def _text(path: str) -> str:
-    """Read a small file, or nothing: what is not there or not text has nothing to say."""
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read(65536)
-    except OSError:
-        return ""
-
-
 def _is_system(path: str) -> bool:
-    return any(_is_inside(path, prefix) for prefix in _SYSTEM)
-
-
-def _is_inside(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")
+    return any(is_inside(path, prefix) for prefix in _SYSTEM)
 
 
 def _tidy(found: dict[str, None], homes: tuple[str, ...], workspace: str) -> tuple[str, ...]:
@@ -235,12 +234,12 @@ def _tidy(found: dict[str, None], homes: tuple[str, ...], workspace: str) -> tup
     kept: list[str] = []
     for path in sorted({os.path.normpath(path) for path in found}, key=len):
         real = os.path.realpath(path)
-        contains_home = any(_is_inside(home, real) for home in homes) or real == "/"
-        is_visible = _is_system(real) or _is_inside(real, workspace)
-        is_covered = path == real and any(_is_inside(path, other) for other in kept)
-        is_special = any(_is_inside(real, place) for place in ("/proc", "/sys", "/dev"))
-        if not (
-            contains_home or is_visible or is_covered or is_special or real in ("/tmp", "/etc")
-        ):
+        contains_home = any(is_inside(home, real) for home in homes) or real == "/"
+        is_visible = _is_system(real) or is_inside(real, workspace)
+        is_covered = path == real and any(is_inside(path, other) for other in kept)
+        is_special = any(is_inside(real, place) for place in ("/proc", "/sys", "/dev"))
+        is_not_utf8 = any("\ud800" <= c <= "\udfff" for c in path + real)  # os.fsdecode
+        is_shared = is_special or real in ("/tmp", "/etc")
+        if not (contains_home or is_visible or is_covered or is_shared or is_not_utf8):
             kept.append(path)
     return tuple(kept)

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from support_sandbox import Person, require
 
-from forkrun_sandbox.toolchains import git_directories, toolchains
+from forkrun_sandbox.gitdirs import git_directories
+from forkrun_sandbox.toolchains import toolchains
 
 
 def _ok(who: Person, workspace: Path, code: str, *options: str) -> str:
