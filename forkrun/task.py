@@ -343,6 +343,7 @@ WHY: dict[StopReason, str] = {
     "model_unavailable": "the model could not be reached; trying again later can help",
     "model_error": "the request to the model failed",
     "schema_failed": "its answer did not have the form asked for",
+    "check_failed": "the check of what it left did not pass, so nothing was committed",
     "conflict": "its changes conflict with others made meanwhile and were not committed",
     "crashed": "its process crashed",
     "lost": "its process was lost",

@@ -265,7 +265,7 @@ def _build_and_reap(plan: _Plan, worker: int, *, ready: int, go: int) -> NoRetur
     guard.run_init(worker, watched=watched, status=plan.status)
 
 
-def _end_with(watched: tuple[int, int]) -> None:
+def _end_with(watched: tuple[int, ...]) -> None:
     """End here if a watched process has ended already: the death signal comes only once."""
     ready, _, _ = select.select(watched, (), (), 0)
     if ready:
