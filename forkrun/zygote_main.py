@@ -41,7 +41,7 @@ WARM = ("bash", "reading", "writing", "replacing", "searching", "listing", "ripg
 
 
 def main(be: Callable[..., NoReturn] = be_worker) -> NoReturn:
-    """Serve the owner until it is gone. The last argument names the control socket and the owner."""
+    """Serve the owner until it is gone. The last argument names the control socket and it."""
     control_fd, owner = map(int, sys.argv[-1].split(","))
     control = socket.socket(fileno=control_fd)
     adopt_orphans()

@@ -20,16 +20,83 @@ from forkrun.starting import package_folders
 NOT_FOUND_US = 20
 
 HEAVY = frozenset(
-    ["anthropic", "anyio", "click", "difflib", "fastapi", "fractions", "genai_prices", "httpx", "httpx2", "importlib.metadata", "importlib.resources", "multiprocessing", "pathspec", "pdb", "psutil", "pydantic", "pygments", "pytest", "rich", "secrets", "sqlite3", "tempfile", "tree_sitter", "tree_sitter_bash", "typing_extensions", "tomllib", "unittest", "xml", "yaml", "zipfile"]
+    [
+        "anthropic",
+        "anyio",
+        "click",
+        "difflib",
+        "fastapi",
+        "fractions",
+        "genai_prices",
+        "httpx",
+        "httpx2",
+        "importlib.metadata",
+        "importlib.resources",
+        "multiprocessing",
+        "pathspec",
+        "pdb",
+        "psutil",
+        "pydantic",
+        "pygments",
+        "pytest",
+        "rich",
+        "secrets",
+        "sqlite3",
+        "tempfile",
+        "tree_sitter",
+        "tree_sitter_bash",
+        "typing_extensions",
+        "tomllib",
+        "unittest",
+        "xml",
+        "yaml",
+        "zipfile",
+    ]
 )
 """What nothing may import before a first request."""
 
 NEVER_IN_A_WORKER = HEAVY | frozenset(
-    ["argparse", "asyncio", "concurrent.futures", "email", "http", "http.client", "json", "logging", "random", "ssl", "shutil", "urllib", "urllib.request"]
+    [
+        "argparse",
+        "asyncio",
+        "concurrent.futures",
+        "email",
+        "http",
+        "http.client",
+        "json",
+        "logging",
+        "random",
+        "ssl",
+        "shutil",
+        "urllib",
+        "urllib.request",
+    ]
 ) - {"pathspec", "tree_sitter"}
 
 LATE = frozenset(
-    ["forkrun.agents", "forkrun.models.offline", "forkrun.models.script", "forkrun.models.sdk_road", "forkrun.policy.bash", "forkrun.policy.programs", "forkrun.policy.shell", "forkrun.policy.tree", "forkrun.snapshot.fork", "forkrun.snapshot.freeze", "forkrun.snapshot.repair", "forkrun.workspace.changes", "forkrun.workspace.commit", "forkrun.workspace.keep", "forkrun.workspace.patch", "forkrun.workspace.selection", "forkrun.workspace.unpatch", "forkrun_sandbox.enter", "forkrun_sandbox.probe", "forkrun_sandbox.trial", "forkrun_sandbox.view"]
+    [
+        "forkrun.agents",
+        "forkrun.models.offline",
+        "forkrun.models.script",
+        "forkrun.models.sdk_road",
+        "forkrun.policy.bash",
+        "forkrun.policy.programs",
+        "forkrun.policy.shell",
+        "forkrun.policy.tree",
+        "forkrun.snapshot.fork",
+        "forkrun.snapshot.freeze",
+        "forkrun.snapshot.repair",
+        "forkrun.workspace.changes",
+        "forkrun.workspace.commit",
+        "forkrun.workspace.keep",
+        "forkrun.workspace.patch",
+        "forkrun.workspace.selection",
+        "forkrun.workspace.unpatch",
+        "forkrun_sandbox.enter",
+        "forkrun_sandbox.probe",
+        "forkrun_sandbox.trial",
+        "forkrun_sandbox.view",
+    ]
 )
 """Ours, but needed only after the first request of a plain run, or not at all in it."""
 

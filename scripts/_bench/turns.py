@@ -105,7 +105,9 @@ def history(size_mb: float) -> bytes:
         for number in range(count - count % 2)
     ]
     whole = {
-        "model": "claude-bench", "max_tokens": 1000, "tools": definitions(INPUTS),
+        "model": "claude-bench",
+        "max_tokens": 1000,
+        "tools": definitions(INPUTS),
         "messages": messages,
     }
     return json.dumps(whole).encode()

@@ -213,8 +213,10 @@ def test_D28_a_test_run_cut_by_its_timeout_leaves_nothing(workspace: Path, marke
         f"def test_hangs():\n    forkrun.run_sync('go', model={model!r}, cwd={str(workspace)!r})\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=4"]
-        + ["--timeout-method=thread", str(test)],
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--timeout=4"),
+            *("--timeout-method=thread", str(test)),
+        ],
         cwd=workspace.parent,
         env=environment(workspace.parent),
         stdout=subprocess.DEVNULL,
