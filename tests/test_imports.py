@@ -176,7 +176,7 @@ def test_what_a_plain_request_imports(tmp_path, home) -> None:
     assert "forkrun.models.http_road" in before
     assert not roots(before, HEAVY)
     assert not roots(before, LATE)
-    assert not roots(modules, frozenset({"anthropic", "httpx", "httpx2", "rich", "anyio"}))
+    assert not roots(modules, frozenset({"anthropic", "rich", "anyio"}))
 
 
 WORKER = """

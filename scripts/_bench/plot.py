@@ -48,7 +48,7 @@ def svg(tables: Sequence[Table]) -> str:
 
 
 def _block(table: Table, rows: Sequence[Row], y: int) -> str:
-    top = max(max(row.spread[1] for row in rows), 1e-9)
+    top = max(1e-9, *(row.spread[1] for row in rows))
     title = f"{table.title}{f' ({table.unit})' if table.unit else ''}"
     parts = [f'<text x="12" y="{y + 28}" font-weight="bold" fill="{INK}">{escape(title)}</text>']
     for place, row in enumerate(rows):
