@@ -1,0 +1,66 @@
+"""What a child, or whoever made the repository, has written to keep the parent busy: bounded."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from support_views import work_in
+
+from forkrun.errors import WorkspaceError
+from forkrun.ignoring import MAX_RULES, is_ignored, read_rules
+from forkrun.workspace.gitfiles import Ignored
+
+SOON_S = 10.0
+
+
+@pytest.fixture
+def soon():
+    """The test takes no longer than a moment of this thread's processor time."""
+    began = time.thread_time()
+    yield
+    assert time.thread_time() - began < SOON_S
+
+
+@pytest.mark.parametrize(
+    ("rule", "name"),
+    [
+        ("*a" * 60 + "*b", "a" * 200),
+        ("a*" * 60 + "b", "a" * 255),
+        ("**/*a*/" * 100 + "b", "aa/" * 1300 + "c"),
+        ("**/a/" * 200 + "b", "a/" * 1000 + "c"),
+        ("**/" + "a/" * 500 + "b", "a/" * 1000 + "a"),
+        ("[" * 1000, "["),
+        ("x" + " " * 1_000_000, "y"),
+    ],
+)
+@pytest.mark.usefixtures("soon")
+def test_a_rule_costs_no_more_than_its_length(rule, name):
+    """However many stars, directories or brackets a rule has, a name that it misses is quickly
+    passed over."""
+    rules = read_rules(rule, base="")
+    for _ in range(50):
+        assert not is_ignored(name, rules)
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_child_cannot_stall_the_commit_with_an_ignore_file(bench):
+    """Its .gitignore is matched against a name of its own, and both are committed."""
+    outcome, _ = bench.run(
+        "printf '%s\\n' $(printf '*a%.0s' $(seq 60))'*b' > .gitignore;"
+        " touch $(printf 'a%.0s' $(seq 200))"
+    )
+    assert outcome.is_committed
+    assert len(list(bench.workspace.iterdir())) == 2
+
+
+@pytest.mark.usefixtures("soon")
+def test_rules_are_bounded_in_number_and_time():
+    """Of one file a fixed number counts; all together are given up after a time, with a remedy."""
+    text = "\n".join(f"*a*{each}*b" for each in range(2 * MAX_RULES))
+    assert len(read_rules(text, base="")) == MAX_RULES
+    ignored = Ignored(lambda path: text.encode(), repository=None, max_s=0.5)
+    with pytest.raises(WorkspaceError, match="take too long") as caught:
+        for each in range(1_000_000):
+            ignored(f"a{each}", is_directory=False)
+    assert "--commit-ignored" in caught.value.hint
