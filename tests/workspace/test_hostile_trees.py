@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
+import tracemalloc
 
 import pytest
 from support_views import work_in
 
 from forkrun.errors import WorkspaceError
 from forkrun.ignoring import MAX_RULES, is_ignored, read_rules
-from forkrun.workspace.gitfiles import Ignored
+from forkrun.workspace.gitfiles import Ignored, parse_index
 
 SOON_S = 10.0
 
@@ -64,3 +65,29 @@ def test_rules_are_bounded_in_number_and_time():
         for each in range(1_000_000):
             ignored(f"a{each}", is_directory=False)
     assert "--commit-ignored" in caught.value.hint
+
+
+def _entry(strip: bytes, name: bytes) -> bytes:
+    return bytes(60) + len(name).to_bytes(2, "big") + strip + name + b"\0"
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize(
+    ("first", "others"),
+    [
+        (b"x" * 100_000, _entry(b"\0", b"y")),  # each path a little longer than the last
+        (b"x" * 4_000, _entry(b"\1", b"y")),  # none too long, but many
+        (b"x", _entry(b"\xff" * 2_000_000 + b"\0", b"y")),  # a number of two million bytes
+    ],
+)
+def test_an_index_unfolds_to_no_more_than_it_weighs(first, others):
+    """Version 4 compresses paths: one that unfolds out of proportion names nothing, at no cost."""
+    count = max(1, 3_000_000 // len(others))
+    content = b"DIRC" + (4).to_bytes(4, "big") + (count + 1).to_bytes(4, "big")
+    content += _entry(b"\0", first) + others * count
+    tracemalloc.start()
+    try:
+        assert parse_index(content) <= {"x"}
+        assert tracemalloc.get_traced_memory()[1] < 4 * len(content)
+    finally:
+        tracemalloc.stop()
