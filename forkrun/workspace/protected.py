@@ -8,8 +8,10 @@ it does not on some filesystems.
 
 from __future__ import annotations
 
-import fnmatch
+import re
 from collections.abc import Iterable
+
+from forkrun.wildcards import anchored_regex
 
 GIT = (".git", ".gitconfig", ".gitmodules", ".husky")
 AGENTS = (
@@ -51,19 +53,54 @@ EXECUTED = (
 PROTECTED: tuple[str, ...] = (*GIT, *AGENTS, *EDITORS, *SHELLS, *INTERPRETERS)
 
 
-def is_executed(path: str) -> bool:
-    """Whether some program runs what is at the path, or does what it says, unasked."""
-    return protected_part(path, protected=(*EXECUTED, *PROTECTED)) is not None
+class Protection:
+    """Finds the protected part of paths; what is known of a directory is not asked again."""
+
+    def __init__(self, patterns: Iterable[str] = PROTECTED) -> None:
+        folded = [pattern.casefold() for pattern in patterns]
+        # Of each number of parts one expression: the last parts of a path are matched against it.
+        self._matchers = [
+            (slashes, re.compile("|".join(map(anchored_regex, group))))
+            for slashes, group in _by_depth(folded).items()
+        ]
+        self._parts: dict[str, str | None] = {"": None}
+
+    def part(self, path: str) -> str | None:
+        """Return the path down to the topmost part that is protected ("a/.git"), or None."""
+        pending = []
+        above = path
+        while above not in self._parts:
+            pending.append(above)
+            above = above.rpartition("/")[0]
+        part = self._parts[above]
+        for each in reversed(pending):
+            if part is None and self._ends_protected(each):
+                part = each
+            if each != path:
+                self._parts[each] = part
+        return part
+
+    def _ends_protected(self, path: str) -> bool:
+        for slashes, matcher in self._matchers:
+            tail = path.rsplit("/", slashes + 1)[-slashes - 1 :]
+            if len(tail) > slashes and matcher.fullmatch("/".join(tail).casefold()):
+                return True
+        return False
+
+
+def executed(paths: Iterable[str]) -> tuple[str, ...]:
+    """Choose the paths that some program runs, or does what they say, unasked."""
+    protection = Protection((*EXECUTED, *PROTECTED))
+    return tuple(path for path in paths if protection.part(path) is not None)
 
 
 def protected_part(path: str, *, protected: Iterable[str] = PROTECTED) -> str | None:
     """Return the path down to the part that is protected ("a/.git"), or None."""
-    parts = path.split("/")
-    folded = [part.casefold() for part in parts]
-    for pattern in protected:
-        wanted = pattern.casefold().split("/")
-        for start in range(len(parts) - len(wanted) + 1):
-            here = folded[start : start + len(wanted)]
-            if all(map(fnmatch.fnmatchcase, here, wanted)):
-                return "/".join(parts[: start + len(wanted)])
-    return None
+    return Protection(protected).part(path)
+
+
+def _by_depth(patterns: Iterable[str]) -> dict[int, list[str]]:
+    groups: dict[int, list[str]] = {}
+    for pattern in patterns:
+        groups.setdefault(pattern.count("/"), []).append(pattern)
+    return groups

@@ -8,7 +8,7 @@ import msgspec
 
 from forkrun.workspace.dirs import Tree
 from forkrun.workspace.gitfiles import Ignored, find_repository, rules_of
-from forkrun.workspace.protected import PROTECTED, protected_part
+from forkrun.workspace.protected import PROTECTED, Protection
 from forkrun.workspace.records import Change, Changes, Withheld
 from forkrun.workspace.views import View
 
@@ -79,7 +79,7 @@ class _Chooser:
     ) -> None:
         self._may_write = may_write
         self._named = named
-        self._protected = protected
+        self._protected = Protection(protected)
         self.ignored = 0
         self._counts: dict[tuple[str, str], int] = {}
 
@@ -100,7 +100,7 @@ class _Chooser:
 
     def protected_part(self, path: str) -> str | None:
         """Return the protected part of a path that no rule names."""
-        part = protected_part(path, protected=self._protected)
+        part = self._protected.part(path)
         if part is None or self._named(path):
             return None
         return part
@@ -152,10 +152,22 @@ def _blocked(
         if each.after is None and (verdict or each.path in above)
     }
 
+    below: dict[str, bool] = {"": False}
+
+    def is_replaced(directory: str) -> bool:
+        pending = []
+        while directory not in below:
+            pending.append(directory)
+            directory = directory.rpartition("/")[0]
+        verdict = below[directory]
+        for each in reversed(pending):
+            verdict = below[each] = verdict or each in replaced
+        return verdict
+
     def is_blocked(change: Change) -> bool:
         if change.after is None:
             return change.path in above
-        return change.path in replaced or any(p in replaced for p in _parents(change.path))
+        return change.path in replaced or is_replaced(change.path.rpartition("/")[0])
 
     return is_blocked
 
@@ -177,12 +189,14 @@ def _with_parents(
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    return {parent for path in paths for parent in _parents(path)}
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+    """Collect the directories above paths; each is met once, however deep the tree is."""
+    found: set[str] = set()
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return found
 
 
 def _is_directory(change: Change) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import tracemalloc
 
@@ -10,7 +11,11 @@ from support_views import work_in
 
 from forkrun.errors import WorkspaceError
 from forkrun.ignoring import MAX_RULES, is_ignored, read_rules
+from forkrun.workspace.changes import read_changes
+from forkrun.workspace.commit import commit_changes
+from forkrun.workspace.dirs import open_tree, remove_tree
 from forkrun.workspace.gitfiles import Ignored, parse_index
+from forkrun.workspace.selection import select_changes
 
 SOON_S = 10.0
 
@@ -68,7 +73,7 @@ def test_rules_are_bounded_in_number_and_time():
 
 
 def _entry(strip: bytes, name: bytes) -> bytes:
-    return bytes(60) + len(name).to_bytes(2, "big") + strip + name + b"\0"
+    return bytes(60) + min(len(name), 0xFFF).to_bytes(2, "big") + strip + name + b"\0"
 
 
 @pytest.mark.usefixtures("soon")
@@ -79,6 +84,7 @@ def _entry(strip: bytes, name: bytes) -> bytes:
         (b"x" * 4_000, _entry(b"\1", b"y")),  # none too long, but many
         (b"x", _entry(b"\xff" * 2_000_000 + b"\0", b"y")),  # a number of two million bytes
     ],
+    ids=["long", "many", "number"],
 )
 def test_an_index_unfolds_to_no_more_than_it_weighs(first, others):
     """Version 4 compresses paths: one that unfolds out of proportion names nothing, at no cost."""
@@ -91,3 +97,33 @@ def test_an_index_unfolds_to_no_more_than_it_weighs(first, others):
         assert tracemalloc.get_traced_memory()[1] < 4 * len(content)
     finally:
         tracemalloc.stop()
+
+
+DEEP = """
+import os
+for _ in range(1500):
+    os.mkdir("d")
+    os.chdir("d")
+for each in range(3000):
+    open(f"f{each}", "w").close()
+os.mkdir(".vscode")
+open(".vscode/tasks.json", "w").close()
+"""
+
+
+@pytest.mark.slow
+def test_many_files_in_a_deep_tree_are_settled_in_seconds(bench):
+    """1,500 directories in each other with 3,000 files: chosen, planned and committed."""
+    try:
+        with bench.view() as view:
+            work_in(view, f"python3 -c '{DEEP}'")
+            began = time.thread_time()
+            chosen = select_changes(view, read_changes(view), may_write=lambda path: True)
+            assert time.thread_time() - began < SOON_S / 2
+            assert commit_changes(chosen.changes, state_dir=str(bench.state)).is_committed
+            assert time.thread_time() - began < 2 * SOON_S
+        assert [each.path for each in chosen.withheld] == ["d/" * 1500 + ".vscode"]
+        assert sum(len(files) for _, _, files in os.walk(bench.workspace)) == 3000
+    finally:
+        with open_tree(str(bench.workspace)) as tree:  # deeper than shutil can go
+            remove_tree(tree.fd, "d")
