@@ -25,7 +25,7 @@ from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import Conflict, commit_changes
 from forkrun.workspace.keep import keep_patch, save_patch
 from forkrun.workspace.patch import diffstat, write_patch
-from forkrun.workspace.protected import PROTECTED, is_executed
+from forkrun.workspace.protected import PROTECTED, executed
 from forkrun.workspace.records import Changes
 from forkrun.workspace.selection import Selection, select_changes
 from forkrun.workspace.views import View
@@ -88,7 +88,12 @@ class Changed:
         if not chosen.entries:
             return msgspec.structs.replace(settled, committed=may_commit)
         if job.patch and act != "discard":
-            settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
+            try:
+                settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
+            except WorkspaceError as error:
+                # It could be written at the start. What was done is not lost, nor committed
+                # without the patch that was asked for.
+                return _failed(self._keep(chosen, settled), error)
         if act == "discard" or not job.commits:
             return settled
         # The patch comes first: a commit replaces the contents that it is made of.
@@ -155,13 +160,13 @@ def conflict_in_words(conflicts: tuple[Conflict, ...]) -> Failure:
 
 def _described(selection: Selection, *, limit: LimitHit | None) -> Settled:
     entries = selection.changes.entries
-    executed = [each for each in entries if each.after is not None and is_executed(each.path)]
+    flagged = executed(each.path for each in entries if each.after is not None)
     return Settled(
         changes=tuple(Change(path=sayable(each.path), kind=each.kind) for each in entries),
         withheld=tuple(
             Withheld(path=sayable(each.path), reason=each.reason) for each in selection.withheld
         ),
-        flagged=tuple(Flagged(path=sayable(each.path), reason=EXECUTED) for each in executed),
+        flagged=tuple(Flagged(path=sayable(path), reason=EXECUTED) for path in flagged),
         ignored=selection.ignored,
         limit=limit,
     )
