@@ -36,11 +36,20 @@ EXECUTED = "a program runs it, or does what it says, unasked"
 class Changed:
     """The changes of one view, whose child is dead."""
 
-    def __init__(self, view: View, upper: int | None, *, state: str, run_id: str) -> None:
+    def __init__(
+        self,
+        view: View,
+        upper: int | None,
+        *,
+        state: str,
+        run_id: str,
+        disk_bytes: int | None = None,
+    ) -> None:
         self._view = view
         self._upper = upper
         self._state = state
         self._run_id = run_id
+        self._disk_bytes = disk_bytes
         self._changes: Changes | None = None
 
     def select(self, job: Job, policy: Policy, *, commit_ignored: bool) -> Selection:
@@ -49,7 +58,9 @@ class Changed:
         Raises WorkspaceError where the changes cannot be read.
         """
         if self._changes is None:
-            self._changes = read_changes(self._view, upper_fd=self._upper)
+            self._changes = read_changes(
+                self._view, upper_fd=self._upper, max_bytes=self._disk_bytes
+            )
         return select_changes(
             self._view,
             self._changes,

@@ -123,7 +123,27 @@ def test_many_files_in_a_deep_tree_are_settled_in_seconds(bench):
             assert commit_changes(chosen.changes, state_dir=str(bench.state)).is_committed
             assert time.thread_time() - began < 2 * SOON_S
         assert [each.path for each in chosen.withheld] == ["d/" * 1500 + ".vscode"]
-        assert sum(len(files) for _, _, files in os.walk(bench.workspace)) == 3000
+        with open_tree(str(bench.workspace)) as tree:
+            assert len(tree.names("d" + "/d" * 1499)) == 3000
     finally:
         with open_tree(str(bench.workspace)) as tree:  # deeper than shutil can go
             remove_tree(tree.fd, "d")
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_file_of_holes_is_not_committed(bench):
+    """What is larger than the view may hold is withheld, by itself and together; what is not, and
+    a large file that has not grown, is committed."""
+    os.truncate(bench.write("theirs"), 2**40)
+    with bench.view() as view:
+        work_in(
+            view,
+            "truncate -s 1T huge; for i in 1 2 3; do truncate -s 40M f$i; done; echo x >> theirs",
+        )
+        changes = read_changes(view, max_bytes=100 * 2**20)
+        chosen = select_changes(view, changes, may_write=lambda path: True)
+        assert commit_changes(chosen.changes, state_dir=str(bench.state)).is_committed
+    assert sorted(os.listdir(bench.workspace)) == ["f1", "f2", "theirs"]
+    assert [each.path for each in chosen.withheld] == ["f3", "huge"]
+    assert "with its holes" in chosen.withheld[0].reason
+    assert (bench.workspace / "theirs").stat().st_size == 2**40 + 2
