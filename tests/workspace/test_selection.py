@@ -11,7 +11,7 @@ from support_views import picture, work_in
 
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.gitfiles import find_repository, parse_index
-from forkrun.workspace.protected import protected_part
+from forkrun.workspace.protected import executed, protected_part
 
 
 def withheld(chosen):
@@ -143,12 +143,22 @@ def test_the_list_of_configuration_can_be_extended(bench):
     [
         (".git/config", ".git"), ("a/.GIT/hooks/x", "a/.GIT"), ("x.code-workspace", "x.code-workspace"),
         (".config/nvim/init.lua", ".config/nvim"), ("nvim/init.lua", None), (".gitignore", None),
-        ("docs/.github/x", None), ("src/a.py", None), (".aider.conf.yml", ".aider.conf.yml"),
+        ("docs/.github/x", None), ("x.sublime-project", "x.sublime-project"), ("a/.hg/hgrc", "a/.hg"),
+        (".cargo/config.toml", ".cargo/config.toml"), (".cargo/audit.toml", None), ("CLAUDE.md", None),
+        (".github/hooks/x.json", ".github/hooks"), (".junie/mcp.json", ".junie"), (".Rprofile", ".Rprofile"),
+        ("lib/.pdbrc", "lib/.pdbrc"), (".netrc", ".netrc"), ("opencode.json", "opencode.json"),
+        ("a/.git/x/.vscode", "a/.git"), ("src/a.py", None), (".aider.conf.yml", ".aider.conf.yml"),
     ],
 )  # fmt: skip
 def test_protected_parts(path, part):
     """The part that is protected is the topmost; names that only look alike are free."""
     assert protected_part(path) == part
+
+
+def test_instructions_of_agents_are_pointed_out():
+    """What an agent reads as text is committed, and named, wherever it lies."""
+    paths = ["CLAUDE.md", "a/agents.md", ".github/prompts/x.md", "docs/guide.md", ".rules"]
+    assert executed(paths) == ("CLAUDE.md", "a/agents.md", ".github/prompts/x.md", ".rules")
 
 
 IGNORED = """
