@@ -79,9 +79,12 @@ class Changed:
         try:
             selection = self.select(job, policy, commit_ignored=job.commit_ignored)
             settled = _described(selection, limit=limit)
-            return self._settle(selection.changes, job, settled, act=act)
+            settled = self._settle(selection.changes, job, settled, act=act)
         except WorkspaceError as error:
-            return _failed(settled, error)
+            settled = _failed(settled, error)
+        # A state directory may have any name; a result is text.
+        patch = settled.patch and sayable(settled.patch)
+        return msgspec.structs.replace(settled, patch=patch)
 
     def patch_size(self, job: Job, policy: Policy) -> int:
         """Give the size in bytes of what may be committed, as a patch."""

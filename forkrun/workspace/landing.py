@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import BinaryIO, cast
 
 from forkrun.errors import UsageError
+from forkrun.text import sayable
 
 _MAX_LINKS = 40  # as the kernel has it: path_resolution(7)
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -21,7 +22,9 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_landing(path: str, *, workspace: str) -> None:
-    """Raise UsageError where a file could not be written at a path."""
+    """Raise UsageError where a file could not be written at a path, or a result not name it."""
+    if sayable(path) != path:
+        raise UsageError(f"the path of the patch is not UTF-8: {sayable(path)}")
     try:
         at = landing(path, workspace=workspace)
         if os.path.isdir(at):
