@@ -21,7 +21,6 @@ from forkrun.starting import package_folders
 from forkrun.state import state_folder
 from forkrun.transaction import Transaction, open_transaction
 from forkrun.workspace.copies import Progress
-from forkrun.workspace.landing import check_landing
 from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.spec import HOME, Spec
 from forkrun_sandbox.spec import Limits as SandboxLimits
@@ -77,6 +76,8 @@ def open_place(
             readable, workspace = (*readable, workspace), f"{private}/work"
         elif job.has_view:
             if job.patch is not None:
+                from forkrun.workspace.landing import check_landing
+
                 check_landing(job.patch, workspace=workspace)
             transaction = stack.enter_context(
                 open_transaction(

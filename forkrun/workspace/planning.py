@@ -36,9 +36,7 @@ class _Planner:
         for each in reversed(removed):
             yield self._remove(each)
         kept = [each for each in self._entries if each.after is not None]
-        made = {
-            each.path: each for each in kept if each.before is None and _is_directory(each)
-        }
+        made = {each.path: each for each in kept if each.before is None and _is_directory(each)}
         for each in made.values():
             if self._tree.lstat(each.path) is None or each.path in self._gone:
                 yield Step(act="make", path=os.fsencode(each.path), is_directory=True)

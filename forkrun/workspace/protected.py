@@ -31,7 +31,8 @@ EDITORS = (
     ".vscode", ".idea", ".zed", ".fleet", ".devcontainer", ".devcontainer.json",
     "*.code-workspace", ".vimrc", ".exrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".vim", ".emacs",
     ".emacs.d", "*.sublime-project", "*.sublime-workspace", ".vs", ".theia", ".nova", ".helix",
-    ".lvimrc", ".lazy.lua", ".nvim", ".externalToolBuilders", ".dir-locals.el", ".dir-locals-2.el", ".config/nvim", ".config/emacs",
+    ".lvimrc", ".lazy.lua", ".nvim", ".externalToolBuilders",
+    ".dir-locals.el", ".dir-locals-2.el", ".config/nvim", ".config/emacs",
 )  # fmt: skip
 SHELLS = (
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",

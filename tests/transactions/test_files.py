@@ -316,7 +316,10 @@ def test_a_patch_or_a_state_directory_that_is_not_utf8(plain):
     done = subprocess.run(
         plain.command(*arguments),
         cwd=plain.workspace,
-        env={**environment(plain.home), "XDG_STATE_HOME": os.fsdecode(b"%b/s\xff" % os.fsencode(plain.home))},
+        env={
+            **environment(plain.home),
+            "XDG_STATE_HOME": os.fsdecode(b"%b/s\xff" % os.fsencode(plain.home)),
+        },
         stdin=subprocess.DEVNULL,
         capture_output=True,
         check=False,

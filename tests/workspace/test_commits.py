@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-import stat
 import shutil
+import stat
 import subprocess
 import sys
 import threading
