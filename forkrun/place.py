@@ -78,6 +78,10 @@ def open_place(
         if job.workspace == "temp":
             readable, workspace = (*readable, workspace), f"{private}/work"
         elif job.has_view:
+            if job.patch is not None:
+                from forkrun.workspace.landing import check_landing
+
+                check_landing(job.patch, workspace=workspace)
             transaction = stack.enter_context(
                 open_transaction(
                     workspace,

@@ -25,7 +25,7 @@ from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import Conflict, commit_changes
 from forkrun.workspace.keep import keep_patch, save_patch
 from forkrun.workspace.patch import diffstat, write_patch
-from forkrun.workspace.protected import PROTECTED, is_executed
+from forkrun.workspace.protected import PROTECTED, executed
 from forkrun.workspace.records import Changes
 from forkrun.workspace.selection import Selection, select_changes
 from forkrun.workspace.views import View
@@ -36,11 +36,20 @@ EXECUTED = "a program runs it, or does what it says, unasked"
 class Changed:
     """The changes of one view, whose child is dead."""
 
-    def __init__(self, view: View, upper: int | None, *, state: str, run_id: str) -> None:
+    def __init__(
+        self,
+        view: View,
+        upper: int | None,
+        *,
+        state: str,
+        run_id: str,
+        disk_bytes: int | None = None,
+    ) -> None:
         self._view = view
         self._upper = upper
         self._state = state
         self._run_id = run_id
+        self._disk_bytes = disk_bytes
         self._changes: Changes | None = None
 
     def select(self, job: Job, policy: Policy, *, commit_ignored: bool) -> Selection:
@@ -49,7 +58,9 @@ class Changed:
         Raises WorkspaceError where the changes cannot be read.
         """
         if self._changes is None:
-            self._changes = read_changes(self._view, upper_fd=self._upper)
+            self._changes = read_changes(
+                self._view, upper_fd=self._upper, max_bytes=self._disk_bytes
+            )
         return select_changes(
             self._view,
             self._changes,
@@ -68,9 +79,12 @@ class Changed:
         try:
             selection = self.select(job, policy, commit_ignored=job.commit_ignored)
             settled = _described(selection, limit=limit)
-            return self._settle(selection.changes, job, settled, act=act)
+            settled = self._settle(selection.changes, job, settled, act=act)
         except WorkspaceError as error:
-            return _failed(settled, error)
+            settled = _failed(settled, error)
+        # A state directory may have any name; a result is text.
+        patch = settled.patch and sayable(settled.patch)
+        return msgspec.structs.replace(settled, patch=patch)
 
     def patch_size(self, job: Job, policy: Policy) -> int:
         """Give the size in bytes of what may be committed, as a patch."""
@@ -88,7 +102,12 @@ class Changed:
         if not chosen.entries:
             return msgspec.structs.replace(settled, committed=may_commit)
         if job.patch and act != "discard":
-            settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
+            try:
+                settled = _saved(chosen, settled, path=os.path.abspath(job.patch))
+            except WorkspaceError as error:
+                # It could be written at the start. What was done is not lost, nor committed
+                # without the patch that was asked for.
+                return _failed(self._keep(chosen, settled), error)
         if act == "discard" or not job.commits:
             return settled
         # The patch comes first: a commit replaces the contents that it is made of.
@@ -155,13 +174,13 @@ def conflict_in_words(conflicts: tuple[Conflict, ...]) -> Failure:
 
 def _described(selection: Selection, *, limit: LimitHit | None) -> Settled:
     entries = selection.changes.entries
-    executed = [each for each in entries if each.after is not None and is_executed(each.path)]
+    flagged = executed(each.path for each in entries if each.after is not None)
     return Settled(
         changes=tuple(Change(path=sayable(each.path), kind=each.kind) for each in entries),
         withheld=tuple(
             Withheld(path=sayable(each.path), reason=each.reason) for each in selection.withheld
         ),
-        flagged=tuple(Flagged(path=sayable(each.path), reason=EXECUTED) for each in executed),
+        flagged=tuple(Flagged(path=sayable(path), reason=EXECUTED) for path in flagged),
         ignored=selection.ignored,
         limit=limit,
     )

@@ -176,7 +176,13 @@ class Transaction:
             # Much is needed for this, and nothing of it before the child is dead.
             from forkrun.settling import Changed
 
-            self._changed = Changed(self.view, self._upper, state=self._state, run_id=self._run_id)
+            self._changed = Changed(
+                self.view,
+                self._upper,
+                state=self._state,
+                run_id=self._run_id,
+                disk_bytes=self._disk_bytes,
+            )
         return self._changed
 
     def private_directory(self, name: str) -> AbstractContextManager[str]:

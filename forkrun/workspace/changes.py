@@ -35,14 +35,27 @@ _SPECIAL_NAMES = {
 }
 
 
-def read_changes(view: View, *, upper_fd: int | None = None, max_entries: int = 200_000) -> Changes:
+def read_changes(
+    view: View,
+    *,
+    upper_fd: int | None = None,
+    max_bytes: int | None = None,
+    max_entries: int = 200_000,
+) -> Changes:
     """Return what the view differs in from the workspace as it is now. Call it once for a view.
+
+    Files may be larger than those of the workspace by `max_bytes` in all, holes included (those
+    beyond are withheld); by default, the size of the filesystem that the view's writes land in.
 
     `upper_fd` is the upper directory where the sandbox made one of its own (a tmpfs); it stays the
     caller's. Files that were touched but are the same are no change. Raises WorkspaceError beyond
     `max_entries` changes, or where something cannot be read.
     """
-    reader = _Reader(view, _open_new_side(view, upper_fd), max_entries=max_entries)
+    new = _open_new_side(view, upper_fd)
+    if max_bytes is None:
+        found = os.fstatvfs(new.fd)
+        max_bytes = found.f_blocks * found.f_frsize
+    reader = _Reader(view, new, max_entries=max_entries, max_bytes=max_bytes)
     try:
         if view.copy is None:
             reader.read_upper()
@@ -84,11 +97,13 @@ class _Doubt(NamedTuple):
 class _Reader:
     """Collects the changes of one view."""
 
-    def __init__(self, view: View, new: Tree, *, max_entries: int) -> None:
+    def __init__(self, view: View, new: Tree, *, max_entries: int, max_bytes: int) -> None:
         self.view = view
         self.new = new
         self.old = view.tree
         self.max_entries = max_entries
+        self.max_bytes = max_bytes
+        self.grown_bytes = 0
         self.entries: list[Change] = []
         self.withheld: list[Withheld] = []
         self.doubts: list[_Doubt] = []
@@ -223,6 +238,8 @@ class _Reader:
             return
         target = self.new.readlink(path) if kind == "symlink" else ""
         after = node_of(found, target=target)
+        if after.type == "file" and not self._fits(path, after.size, now):
+            return
         if now is not None and _is_of_two_kinds(found, now):
             self._deleted(path, now)
             now = None
@@ -239,6 +256,21 @@ class _Reader:
             self._add(
                 Change(path=path, kind=change_kind, before=before, after=after, conflict=conflict)
             )
+
+    def _fits(self, path: str, size: int, now: os.stat_result | None) -> bool:
+        """Withhold a file that, with its holes, makes more than the view could hold."""
+        grown = size - (now.st_size if now is not None and stat.S_ISREG(now.st_mode) else 0)
+        room = self.max_bytes - self.grown_bytes
+        if grown <= room:
+            self.grown_bytes += max(0, grown)
+            return True
+        self.withheld.append(
+            Withheld(
+                path=path,
+                reason=f"{size} bytes with its holes, more than the {self.max_bytes} of the view",
+            )
+        )
+        return False
 
     def _kind(self, path: str, before: Node, after: Node) -> Kind | None:
         if before.type != after.type:

@@ -37,6 +37,8 @@ from forkrun.workspace.records import Change, Changes, Node
 from forkrun.workspace.steps import Moved, Place, clean_step, do_step, undo_step
 from forkrun.workspace.transfer import copy_bytes
 
+_HARMLESS = ("user.", "system.posix_acl_access")
+
 
 class Conflict(msgspec.Struct, frozen=True, kw_only=True):
     """A path that somebody else "changed", "created" or "deleted" since the start of the run."""
@@ -282,11 +284,15 @@ def _dress(place: Place, new: int, step: Step) -> None:
 
 
 def _copy_attributes(tree: Tree, path: str, new: int) -> None:
-    """Copy extended attributes (access lists among them) as far as we may."""
+    """Copy the user's own extended attributes and the access list, as far as we may.
+
+    Nothing else: `security.capability` (capabilities(7)) was given to the old content.
+    """
     with contextlib.suppress(OSError):
         old = tree.open_file(path)
         try:
-            for name in os.listxattr(old):
+            names = [name for name in os.listxattr(old) if name.startswith(_HARMLESS)]
+            for name in names:
                 with contextlib.suppress(OSError):
                     os.setxattr(new, name, os.getxattr(old, name))
         finally:
@@ -297,7 +303,7 @@ def _do(place: Place) -> None:
     for step in place.journal.plan.steps:
         do_step(place, step)
     place.tree.forget()
-    for directory in {os.path.dirname(step.path) for step in place.journal.plan.steps}:
+    for directory in sorted({os.path.dirname(step.path) for step in place.journal.plan.steps}):
         with contextlib.suppress(OSError):  # removed since, or not to be synced
             os.fsync(place.tree.open_dir(os.fsdecode(directory)))
     place.journal.mark("done")

@@ -108,6 +108,10 @@ class Tree:
 
     def _nearest(self, path: str) -> tuple[int, int]:
         """Find the deepest directory on the way that is open: (where its path ends, it)."""
+        if path.count("/") > _OPEN_DIRECTORIES:
+            above = [each for each in self._open if path.startswith(each + "/")]
+            nearest = max(above, key=len, default="")
+            return len(nearest), self._open.get(nearest, self.fd)
         end = path.rfind("/")
         while end > 0:
             known = self._open.get(path[:end])

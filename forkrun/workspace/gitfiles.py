@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable
 
+from forkrun.errors import WorkspaceError
 from forkrun.ignoring import Rule, last_word, read_rules
-from forkrun.workspace.dirs import Tree
+from forkrun.workspace.dirs import MAX_PATH_BYTES, Tree
 
 _MAX_RULES_BYTES = 1024 * 1024
-_MAX_INDEX_BYTES = 256 * 1024 * 1024
+_MAX_RULES_S = 15.0
+_MAX_INDEX_BYTES = 64 * 1024 * 1024
+_MAX_OFFSET_BYTES = 5
 _READ = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY
 
 
@@ -73,17 +77,25 @@ def find_repository(workspace: str) -> Repository | None:
 
 
 def parse_index(content: bytes, *, hash_bytes: int = 20) -> frozenset[str]:
-    """Return the paths that an index names; what is not understood ends the list there."""
+    """Return the paths that an index names; what is not understood ends the list there.
+
+    Version 4 names a path by what it shares with the one before, so that a small index can name
+    much: nothing at all is returned where the paths are longer than any, or together more than
+    twice as long as the index.
+    """
     version = int.from_bytes(content[4:8], "big")
     if content[:4] != b"DIRC" or version not in (2, 3, 4):
         return frozenset()
-    paths = []
-    at, last = 12, b""
+    paths: list[str] = []
+    at, last, total = 12, b"", 0
     try:
         for _ in range(int.from_bytes(content[8:12], "big")):
             at, last = _index_entry(
                 content, at, last=last, version=version, flags_at=40 + hash_bytes
             )
+            total += len(last)
+            if len(last) > MAX_PATH_BYTES or total > 2 * len(content):
+                return frozenset()
             paths.append(os.fsdecode(last))
     except (ValueError, IndexError):
         pass  # cut short or damaged: the paths before it are still good
@@ -106,9 +118,12 @@ def _index_entry(
 
 def _offset_number(content: bytes, at: int) -> tuple[int, int]:
     """Read a number in the encoding of offsets in packs: (the number, what follows it)."""
+    start = at
     byte = content[at]
     number = byte & 0x7F
     while byte & 0x80:
+        if at - start >= _MAX_OFFSET_BYTES:
+            raise ValueError("no length of a path is that large")
         at += 1
         byte = content[at]
         number = ((number + 1) << 7) | (byte & 0x7F)
@@ -133,16 +148,23 @@ class Ignored:
     """Tell which paths git ignores, by the rules in force in every directory.
 
     `read_rules` returns the content of a .gitignore by its path in the workspace. A path that the
-    index tracks is not ignored.
+    index tracks is not ignored. Raises WorkspaceError when reading and matching the rules takes
+    more than `max_s` of processor time: somebody may have written them for that.
     """
 
     def __init__(
-        self, read_rules: Callable[[str], bytes], *, repository: Repository | None
+        self,
+        read_rules: Callable[[str], bytes],
+        *,
+        repository: Repository | None,
+        max_s: float = _MAX_RULES_S,
     ) -> None:
         self._read_rules = read_rules
+        self._max_s = max_s
+        self._used_s = 0.0
         self._repository = repository
         self._prefix = repository.prefix if repository is not None else ""
-        self._rules: dict[str, tuple[Rule, ...]] = {}
+        self._rules: dict[str, tuple[tuple[Rule, ...], ...]] = {}
         self._directories: dict[str, str | None] = {"": None}
 
     def __call__(self, path: str, *, is_directory: bool) -> str | None:
@@ -172,25 +194,42 @@ class Ignored:
 
     def _matches(self, path: str, *, is_directory: bool) -> bool:
         """Judge one path alone: the deepest rule file that says something, and its last word."""
+        began = time.thread_time()
         full = self._prefix + path + ("/" if is_directory else "")
-        directory = (self._prefix + path).rpartition("/")[0]
-        while True:
-            verdict = last_word(full, self._rules_of(directory))
-            if verdict is not None or not directory:
-                return bool(verdict)
+        verdict = None
+        for rules in self._rules_for((self._prefix + path).rpartition("/")[0]):
+            verdict = last_word(full, rules)
+            if verdict is not None:
+                break
+        self._used_s += time.thread_time() - began
+        if self._used_s > self._max_s:
+            raise WorkspaceError(
+                f"the rules of .gitignore take too long: more than {self._max_s:g} s",
+                hint="--commit-ignored does without them",
+            )
+        return bool(verdict)
+
+    def _rules_for(self, directory: str) -> tuple[tuple[Rule, ...], ...]:
+        """Return what the rule files say, from that of a directory up, named from the root."""
+        pending = []
+        while directory not in self._rules:
+            pending.append(directory)
+            if not directory:
+                break
             directory = directory.rpartition("/")[0]
+        for each in reversed(pending):
+            above = self._rules[each.rpartition("/")[0]] if each else ()
+            own = self._rules_of(each)
+            self._rules[each] = (own, *above) if own else above
+        return self._rules[pending[0] if pending else directory]
 
     def _rules_of(self, directory: str) -> tuple[Rule, ...]:
-        """Return the rules of one directory, named from the repository's root."""
-        known = self._rules.get(directory)
-        if known is None:
-            base = f"{directory}/" if directory else ""
-            known = read_rules(os.fsdecode(self._read(directory)), base=base)
-            if not directory and self._repository is not None:
-                excluded = os.fsdecode(self._repository.excludes())
-                known = read_rules(excluded, base="") + known
-            self._rules[directory] = known
-        return known
+        base = f"{directory}/" if directory else ""
+        found = read_rules(os.fsdecode(self._read(directory)), base=base)
+        if not directory and self._repository is not None:
+            excluded = os.fsdecode(self._repository.excludes())
+            return read_rules(excluded, base="") + found
+        return found
 
     def _read(self, directory: str) -> bytes:
         name = f"{directory}/.gitignore" if directory else ".gitignore"

@@ -15,6 +15,7 @@ import msgspec
 from forkrun.errors import InputError, WorkspaceError
 from forkrun.workspace.commit import Committed, commit_changes
 from forkrun.workspace.dirs import open_tree
+from forkrun.workspace.landing import landing, replacing
 from forkrun.workspace.patch import FIRST_LINE, FileStat, write_patch
 from forkrun.workspace.records import Changes
 
@@ -35,13 +36,15 @@ def save_patch(changes: Changes, *, path: str) -> tuple[FileStat, ...]:
     """Write the patch of changes to a file, wholly or not at all.
 
     Must come before the commit, which replaces the old contents. A path that is no regular file
-    (/dev/stdout, a FIFO) is written to and stays what it is.
+    (/dev/stdout, a FIFO) is written to and stays what it is. No link in the workspace is followed.
     """
     try:
         if os.path.exists(path) and not os.path.isfile(path):
+            landing(path, workspace=changes.workspace)
             with open(path, "wb") as out:
                 return write_patch(changes, out)
-        return _replace(changes, path)
+        with replacing(path, workspace=changes.workspace) as out:
+            return write_patch(changes, out)
     except OSError as error:
         raise WorkspaceError(f"the patch cannot be written: {error}") from error
 
@@ -93,23 +96,6 @@ def _open_patch(path: str) -> Iterator[BinaryIO]:
             yield cast(BinaryIO, patch)
     except OSError as error:
         raise InputError(f"the patch cannot be used: {path}: {error}") from error
-
-
-def _replace(changes: Changes, path: str) -> tuple[FileStat, ...]:
-    path = os.path.realpath(path)
-    partial = f"{path}.{os.getpid()}.partial"
-    try:
-        fd = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with open(fd, "wb") as out:
-            stats = write_patch(changes, cast(BinaryIO, out))
-            out.flush()
-            os.fsync(fd)
-        os.rename(partial, path)
-    except BaseException:
-        if os.path.lexists(partial):
-            os.unlink(partial)
-        raise
-    return stats
 
 
 class _Result(msgspec.Struct):

@@ -29,21 +29,22 @@ class _Planner:
         self._gone = {each.path for each in entries if each.after is None}
         self._fresh = {each.path for each in entries if each.before is None}
         self._entries = entries
+        self._anchors = {"": ""}
 
     def steps(self) -> Iterator[Step]:
         removed = [each for each in self._entries if each.after is None]
         for each in reversed(removed):
             yield self._remove(each)
         kept = [each for each in self._entries if each.after is not None]
-        made = [each for each in kept if each.before is None and _is_directory(each)]
-        for each in made:
+        made = {each.path: each for each in kept if each.before is None and _is_directory(each)}
+        for each in made.values():
             if self._tree.lstat(each.path) is None or each.path in self._gone:
                 yield Step(act="make", path=os.fsencode(each.path), is_directory=True)
         for each in kept:
             if not _is_directory(each) and each.kind != "mode":
                 yield self._put(each)
         for each in reversed(kept):
-            if each.kind == "mode" or each in made:
+            if each.kind == "mode" or each is made.get(each.path):
                 yield from self._mode(each)
 
     def _remove(self, change: Change) -> Step:
@@ -74,7 +75,7 @@ class _Planner:
             path=path,
             new=self._name(change.path, in_journal=in_place),
             backup=self._name(change.path, in_journal=in_place),
-            mode=after.mode & (0o777 | before.mode),
+            mode=after.mode & 0o777,  # a set-user-ID bit was given to the old content
             old_mode=before.mode,
             inode=old.st_ino,
             size=old.st_size,
@@ -109,10 +110,19 @@ class _Planner:
         name = f".forkrun-{self._token}-{self._count}"
         if in_journal:
             return b"/" + os.fsencode(name)
-        anchor = path.rpartition("/")[0]
-        while anchor in self._gone or anchor in self._fresh:
-            anchor = anchor.rpartition("/")[0]
-        return os.fsencode(join(anchor, name))
+        return os.fsencode(join(self._anchor(path.rpartition("/")[0]), name))
+
+    def _anchor(self, directory: str) -> str:
+        """Return the nearest directory that stands before and after."""
+        pending = []
+        while directory not in self._anchors:
+            if directory not in self._gone and directory not in self._fresh:
+                self._anchors[directory] = directory
+                break
+            pending.append(directory)
+            directory = directory.rpartition("/")[0]
+        self._anchors.update(dict.fromkeys(pending, self._anchors[directory]))
+        return self._anchors[directory]
 
     def _is_stuck(self, path: str) -> bool:
         """Whether a file can be written, but not replaced by another one of the same owner."""

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from forkrun.workspace.dirs import Tree
+from forkrun.workspace.gitdirs import GitDirectories
 from forkrun.workspace.gitfiles import Ignored, find_repository, rules_of
-from forkrun.workspace.protected import PROTECTED, protected_part
+from forkrun.workspace.protected import PROTECTED, Protection
 from forkrun.workspace.records import Change, Changes, Withheld
 from forkrun.workspace.views import View
 
@@ -38,7 +39,15 @@ def select_changes(
     literally, which lifts the protection of configuration. A directory is made where something in
     it is committed, and removed only where everything in it is.
     """
-    chooser = _Chooser(may_write=may_write, named=named, protected=tuple(protected))
+    chooser = _Chooser(
+        may_write=may_write,
+        named=named,
+        protection=Protection(protected),
+        git_directories=GitDirectories(
+            (each.path for each in changes.entries if each.after is not None),
+            stands=lambda path: view.tree.lstat(path) is not None,
+        ),
+    )
     ignored = None if commit_ignored else _ignored_by_git(view, changes, chooser)
     verdicts = [(each, chooser.verdict(each, ignored)) for each in changes.entries]
     blocked = _blocked(verdicts, changes.withheld)
@@ -75,11 +84,13 @@ class _Chooser:
         *,
         may_write: Callable[[str], bool],
         named: Callable[[str], bool],
-        protected: tuple[str, ...],
+        protection: Protection,
+        git_directories: GitDirectories,
     ) -> None:
         self._may_write = may_write
         self._named = named
-        self._protected = protected
+        self._protection = protection
+        self._git_directories = git_directories
         self.ignored = 0
         self._counts: dict[tuple[str, str], int] = {}
 
@@ -88,6 +99,9 @@ class _Chooser:
         part = self.protected_part(change.path)
         if part is not None:
             self._count(part, reason="protected: only a rule that names the path allows it")
+            return _GROUPED
+        if (part := self.git_directory(change.path)) is not None:
+            self._count(part, reason="git takes it for a repository, and runs what its config says")
             return _GROUPED
         above = ignored(change.path, is_directory=_is_directory(change)) if ignored else None
         if above is not None:
@@ -100,14 +114,18 @@ class _Chooser:
 
     def protected_part(self, path: str) -> str | None:
         """Return the protected part of a path that no rule names."""
-        part = protected_part(path, protected=self._protected)
-        if part is None or self._named(path):
-            return None
-        return part
+        part = self._protection.part(path)
+        return None if part is None or self._named(path) else part
+
+    def git_directory(self, path: str) -> str | None:
+        """Return the part of a path that is a repository, where no rule names the path."""
+        part = self._git_directories.part(path)
+        return None if part is None or self._named(path) else part
 
     def allows(self, path: str) -> bool:
         """Whether a path is neither protected nor outside the rules."""
-        return self.protected_part(path) is None and self._may_write(path)
+        parts = (self.protected_part(path), self.git_directory(path))
+        return parts == (None, None) and self._may_write(path)
 
     def groups(self) -> list[Withheld]:
         """Return one record for each name under which changes were withheld together."""
@@ -152,10 +170,22 @@ def _blocked(
         if each.after is None and (verdict or each.path in above)
     }
 
+    below: dict[str, bool] = {"": False}
+
+    def is_replaced(directory: str) -> bool:
+        pending = []
+        while directory not in below:
+            pending.append(directory)
+            directory = directory.rpartition("/")[0]
+        verdict = below[directory]
+        for each in reversed(pending):
+            verdict = below[each] = verdict or each in replaced
+        return verdict
+
     def is_blocked(change: Change) -> bool:
         if change.after is None:
             return change.path in above
-        return change.path in replaced or any(p in replaced for p in _parents(change.path))
+        return change.path in replaced or is_replaced(change.path.rpartition("/")[0])
 
     return is_blocked
 
@@ -177,12 +207,14 @@ def _with_parents(
 
 
 def _above(paths: Iterable[str]) -> set[str]:
-    return {parent for path in paths for parent in _parents(path)}
-
-
-def _parents(path: str) -> list[str]:
-    parts = path.split("/")
-    return ["/".join(parts[:length]) for length in range(1, len(parts))]
+    """Collect the directories above paths; each is met once, however deep the tree is."""
+    found: set[str] = set()
+    for path in paths:
+        parent = path.rpartition("/")[0]
+        while parent and parent not in found:
+            found.add(parent)
+            parent = parent.rpartition("/")[0]
+    return found
 
 
 def _is_directory(change: Change) -> bool:

@@ -223,7 +223,6 @@ def _undo_remove(place: Place, step: Step) -> None:
 
 
 def _make(place: Place, step: Step) -> None:
-    place.tree.forget()
     directory, name = place.at(step.path)
     try:
         os.mkdir(name, 0o700, dir_fd=directory)
@@ -295,6 +294,11 @@ def _copy_aside(place: Place, step: Step) -> None:
 
 
 def _write_in_place(place: Place, source: bytes, target: bytes, *, mode: int) -> None:
+    directory, name = place.at(target)
+    found = stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode)
+    if found & ~0o1777:
+        # Before the content: as root, writing takes no set-user-ID bit away.
+        os.chmod(name, found & 0o1777, dir_fd=directory)
     _copy_over(place, source, target)
     directory, name = place.at(target)
     if stat.S_IMODE(os.stat(name, dir_fd=directory, follow_symlinks=False).st_mode) != mode:

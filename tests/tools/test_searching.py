@@ -232,6 +232,15 @@ def test_patterns(pattern, path, matches):
     assert bool(path_matcher(pattern).search(path)) is matches
 
 
+def test_patterns_never_backtrack():
+    """A pattern of many stars is done with a name that it misses before anybody notices."""
+    began = time.thread_time()
+    for pattern in ("*a" * 60 + "*b", "**/*a*/" * 60 + "b", "{" + "*a" * 30 + ",c}*b"):
+        assert not path_matcher(pattern).match("aa/" * 60 + "a" * 200)
+        assert not name_matcher(pattern).match("a" * 200)
+    assert time.thread_time() - began < 2
+
+
 def test_name_patterns():
     """Without a slash a pattern is about the name, wherever the file is."""
     assert name_matcher("*.py").search("d/e/a.py")

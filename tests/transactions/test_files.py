@@ -225,3 +225,104 @@ def test_a_commit_that_cannot_be_made_keeps_the_patch(plain):
     assert not result["committed"]
     plain.forkrun("apply", result["patch"])
     assert (plain.workspace / "added").exists()
+
+
+@pytest.mark.parametrize("place", ["nowhere/out.patch", "src", "toplink.patch", "dirlink/x.patch"])
+def test_a_patch_that_cannot_be_written_is_refused_before_the_run(plain, place):
+    """No such directory, a directory itself, a link in the workspace: exit code 2, nothing run."""
+    victim = plain.tmp / "victim"
+    victim.mkdir()
+    (victim / "x.patch").write_text("mine\n")
+    (plain.workspace / "toplink.patch").symlink_to(victim / "x.patch")
+    (plain.workspace / "dirlink").symlink_to(victim)
+    before = plain.picture()
+    arguments = (*plain.arguments(EDIT, {"text": "done"}), "--patch", place)
+    done = plain.forkrun(*arguments, exits=2)
+    assert b"the patch cannot be written there" in done.stderr
+    assert plain.picture() == before
+    assert (victim / "x.patch").read_text() == "mine\n"
+
+
+def test_a_patch_follows_the_users_own_links(plain):
+    """A link outside of the workspace leads to where the user wants the patch."""
+    (plain.tmp / "real").mkdir()
+    (plain.tmp / "link").symlink_to("real")
+    (plain.tmp / "latest").symlink_to("link/today")
+    for path in (plain.tmp / "link" / "a", plain.tmp / "latest", plain.workspace / "in.patch"):
+        plain.sh("git checkout -q . 2>/dev/null; rm -f added")
+        result = plain.spawn(EDIT, {"text": "done"}, flags=("--patch", str(path)))
+        assert result["committed"]
+        assert path.read_text().startswith("# forkrun patch 1\n")
+    assert sorted(each.name for each in (plain.tmp / "real").iterdir()) == ["a", "today"]
+    assert (plain.tmp / "latest").is_symlink()
+
+
+def test_a_patch_that_cannot_be_written_any_more_is_kept(plain):
+    """The place is gone when the run ends: the work is kept, not committed, and the result says so."""
+    target = plain.tmp / "target"
+    target.mkdir()
+    before = plain.picture()
+    arguments = (*plain.arguments(EDIT, {"delay_s": 2, "text": "done"}), "--patch", f"{target}/p")
+    command = plain.command(*arguments)
+    with subprocess.Popen(
+        command, cwd=plain.workspace, env=environment(plain.home), stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
+    ) as run:  # fmt: skip
+        wait_until(lambda: list((plain.state / "views").glob("*")))
+        target.rmdir()
+        result = json.loads(run.communicate()[0])
+    assert "cannot be written" in result["error"]["message"]
+    assert not result["committed"]
+    assert plain.picture() == before
+    assert result["patch"].startswith(str(plain.state))
+    plain.forkrun("apply", result["patch"])
+    assert (plain.workspace / "added").read_text() == "new\n"
+
+
+ODD = (
+    "touch $'a\\xffb' $'\\xfd.mk' $'p\\xe9.envrc'; mkdir -p $'d\\xfe' $'g\\xff/.git'; echo x > $'d\\xfe/f';"
+    " touch $'g\\xff/.git/x' && mkfifo $'p\\xff'"
+)
+
+
+@pytest.mark.parametrize("output", ["json", "stream-json", "text"])
+def test_names_that_are_not_utf8_are_said_everywhere(plain, output):
+    """Result, events, transcript, patch, diffstat, stderr and the tools' output: one result, and no
+    traceback, whatever bytes a name is made of."""
+    looks = [call("bash", command=ODD), call("glob", pattern="**/*"), call("grep", pattern="x")]
+    arguments = (*plain.arguments(*looks, {"text": "done"}), "--output-format", output, "-v")
+    files = ("--transcript", str(plain.tmp / "t.jsonl"), "--patch", str(plain.tmp / "p.patch"))
+    done = plain.forkrun(*arguments, *files)
+    assert b"Traceback" not in done.stderr
+    assert rb"a\xffb" in done.stderr
+    assert rb"\377" in (plain.tmp / "p.patch").read_bytes()
+    assert os.path.exists(os.fsencode(plain.workspace) + b"/a\xffb")
+    for line in (plain.tmp / "t.jsonl").read_text(encoding="utf-8").splitlines():
+        json.loads(line)
+    if output != "text":
+        lines = [json.loads(each) for each in done.stdout.decode("utf-8").splitlines()]
+        assert [each["type"] for each in lines].count("result") == 1
+        changed = {each["path"] for each in lines[-1]["changes"]}
+        assert {r"a\xffb", r"d\xfe/f", r"\xfd.mk"} <= changed
+        assert r"p\xff" in {each["path"] for each in lines[-1]["withheld"]}
+        assert r"\xfd.mk" in {each["path"] for each in lines[-1]["flagged"]}
+
+
+def test_a_patch_or_a_state_directory_that_is_not_utf8(plain):
+    """A result cannot name such a patch: refused. A state directory may have such a name."""
+    arguments = plain.arguments(EDIT)
+    done = plain.forkrun(*arguments, "--patch", os.fsdecode(b"q\xff.patch"), exits=2)
+    assert rb"not UTF-8: q\xff.patch" in done.stderr
+    done = subprocess.run(
+        plain.command(*arguments),
+        cwd=plain.workspace,
+        env={
+            **environment(plain.home),
+            "XDG_STATE_HOME": os.fsdecode(b"%b/s\xff" % os.fsencode(plain.home)),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 11, done.stderr
+    assert rb"s\xff" in json.loads(done.stdout)["patch"].encode()

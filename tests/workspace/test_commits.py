@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import stat
 import subprocess
 import sys
 import threading
@@ -563,3 +564,22 @@ def test_as_root_everything_belongs_to_the_owner_of_the_workspace(bench):
         for path in ("f", "d", "d/e", "d/e/n", "l", "roots")
     }
     assert owners == {"f": 1000, "d": 1000, "d/e": 1000, "d/e/n": 1000, "l": 1000, "roots": 0}
+
+
+def test_what_was_given_to_the_old_content_does_not_pass_to_the_new(bench):
+    """Neither capabilities nor a set-user-ID bit of a file stay when a child has rewritten it."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can give a file capabilities")
+    raw = bytes.fromhex("0100000200200000000000000000000000000000")  # cap_net_raw+ep
+    for path in ("tool", "kept"):
+        os.setxattr(bench.write(path, mode=0o755), "security.capability", raw)
+        os.setxattr(bench.workspace / path, "user.note", b"mine")
+        (bench.workspace / path).chmod(0o6755)
+    outcome, _ = bench.run("echo evil > new; chmod 6755 new; mv new tool; chmod 6755 tool")
+    assert outcome.is_committed
+    at = bench.workspace / "tool"
+    assert at.read_text() == "evil\n"
+    assert stat.S_IMODE(at.stat().st_mode) == 0o755
+    assert os.listxattr(at) == ["user.note"]
+    assert os.getxattr(bench.workspace / "kept", "security.capability") == raw
+    assert stat.S_IMODE((bench.workspace / "kept").stat().st_mode) == 0o6755

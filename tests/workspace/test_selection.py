@@ -11,7 +11,7 @@ from support_views import picture, work_in
 
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.gitfiles import find_repository, parse_index
-from forkrun.workspace.protected import protected_part
+from forkrun.workspace.protected import executed, protected_part
 
 
 def withheld(chosen):
@@ -87,6 +87,50 @@ def test_a_rule_that_names_configuration_allows_it(bench):
     assert ".vscode" in withheld(chosen)
 
 
+BARE = """
+mkdir -p {0}/objects {0}/refs; echo 'ref: refs/heads/x' > {0}/HEAD
+printf '[core]\\nrepositoryformatversion = 0\\nbare = false\\nworktree = {1}\\nfsmonitor = touch {1}/RAN; false\\n' > {0}/config
+echo ok > {0}/readme; echo ok > outside
+"""
+
+
+@pytest.mark.parametrize("where", ["docs", "a/b/c.d", "."])
+def test_a_repository_by_any_name_is_withheld_as_a_whole(bench, where):
+    """What git would take for a bare repository is not committed, at once or in two runs."""
+    at = bench.workspace / where
+    script = BARE.format(where, at)
+    in_doubt = {"HEAD", "objects", "refs", "config"}
+    at.mkdir(parents=True, exist_ok=True)
+    (at / "x").touch()
+    outcome, chosen = bench.run(script)
+    assert outcome.is_committed
+    assert in_doubt.isdisjoint(os.listdir(at))
+    assert (bench.workspace / "outside").exists()
+    assert where in withheld(chosen) or in_doubt <= set(withheld(chosen))
+    # Control: with all of it in place, git does what the config says.
+    subprocess.run(["sh", "-c", script], cwd=bench.workspace, check=True)
+    subprocess.run(["git", "status"], cwd=at, capture_output=True, check=False)
+    assert (at / "RAN").exists()
+
+
+def test_a_repository_is_not_completed_by_a_second_run(bench):
+    """Half of one is committed, since it is none; what would make it whole is withheld."""
+    bench.run("mkdir -p d/objects; touch d/HEAD d/config d/objects/x")
+    assert sorted(os.listdir(bench.workspace / "d")) == ["HEAD", "config", "objects"]
+    _, chosen = bench.run("mkdir d/refs; touch d/refs/x; echo y > d/config")
+    assert set(withheld(chosen)) == {"d"}
+    _, chosen = bench.run("mkdir -p d/sub; touch d/sub/x", named=lambda path: path == "d/sub/x")
+    assert chosen.changes.entries[-1].path == "d/sub/x"
+
+
+def test_pointers_to_a_repository_are_withheld(bench):
+    """A file `.git`, and the directory of a worktree with its `commondir`."""
+    _, chosen = bench.run(
+        "mkdir -p sub w; echo 'gitdir: ../w' > sub/.git; touch w/HEAD; echo ../x > w/commondir"
+    )
+    assert set(withheld(chosen)) == {"sub/.git", "w"}
+
+
 def test_the_list_of_configuration_can_be_extended(bench):
     """A list of one's own takes the place of ours."""
     outcome, _ = bench.run("echo 1 > Makefile; echo 2 > .envrc", protected=("Makefile",))
@@ -99,12 +143,22 @@ def test_the_list_of_configuration_can_be_extended(bench):
     [
         (".git/config", ".git"), ("a/.GIT/hooks/x", "a/.GIT"), ("x.code-workspace", "x.code-workspace"),
         (".config/nvim/init.lua", ".config/nvim"), ("nvim/init.lua", None), (".gitignore", None),
-        ("docs/.github/x", None), ("src/a.py", None), (".aider.conf.yml", ".aider.conf.yml"),
+        ("docs/.github/x", None), ("x.sublime-project", "x.sublime-project"), ("a/.hg/hgrc", "a/.hg"),
+        (".cargo/config.toml", ".cargo/config.toml"), (".cargo/audit.toml", None), ("CLAUDE.md", None),
+        (".github/hooks/x.json", ".github/hooks"), (".junie/mcp.json", ".junie"), (".Rprofile", ".Rprofile"),
+        ("lib/.pdbrc", "lib/.pdbrc"), (".netrc", ".netrc"), ("opencode.json", "opencode.json"),
+        ("a/.git/x/.vscode", "a/.git"), ("src/a.py", None), (".aider.conf.yml", ".aider.conf.yml"),
     ],
 )  # fmt: skip
 def test_protected_parts(path, part):
     """The part that is protected is the topmost; names that only look alike are free."""
     assert protected_part(path) == part
+
+
+def test_instructions_of_agents_are_pointed_out():
+    """What an agent reads as text is committed, and named, wherever it lies."""
+    paths = ["CLAUDE.md", "a/agents.md", ".github/prompts/x.md", "docs/guide.md", ".rules"]
+    assert executed(paths) == ("CLAUDE.md", "a/agents.md", ".github/prompts/x.md", ".rules")
 
 
 IGNORED = """
