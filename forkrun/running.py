@@ -517,7 +517,10 @@ class Run:
         if isinstance(message, Ready):
             if place.transaction and (upper := worker.receive_upper()) is not None:
                 place.transaction.take_upper(upper)
-            return _sandbox_record(message.report, plan, bounded=worker.confined())
+            bounded = worker.confined()
+            return _sandbox_record(
+                message.report, plan, bounded=bounded, unbounded=worker.unbounded()
+            )
         if isinstance(message, Fault) and message.kind == "sandbox":
             raise Refused(
                 one_line(message.message, width=FAULT_CHARS),
@@ -668,15 +671,28 @@ async def _until_limit(worker: Worker, place: Place, limits: Limits) -> LimitHit
             task.cancel()
 
 
-def _sandbox_record(report: Report, plan: Plan, *, bounded: tuple[str, ...]) -> SandboxRecord:
+def _sandbox_record(
+    report: Report,
+    plan: Plan,
+    *,
+    bounded: tuple[str, ...],
+    unbounded: tuple[tuple[str, str], ...],
+) -> SandboxRecord:
+    """Put together what is in force and what is not, from all who know a part of it.
+
+    `unbounded` is what no control group bounds; the child may have another way to.
+    """
     record = msgspec.convert(report, SandboxRecord, from_attributes=True)
-    missing = {each.layer: each for each in record.missing}
-    for layer, reason in plan.missing:
-        missing.setdefault(layer, MissingLayer(layer=layer, reason=reason))
-    for layer in bounded:
-        missing.pop(layer, None)
+    missing = dict(plan.missing) | {each.layer: each.reason for each in record.missing}
+    for layer, reason in unbounded:
+        missing[layer] = f"{missing[layer]}; {reason}" if layer in missing else reason
+    enforced = tuple(dict.fromkeys((*record.enforced, *bounded)))
     return msgspec.structs.replace(
         record,
-        enforced=tuple(dict.fromkeys((*record.enforced, *bounded))),
-        missing=tuple(missing.values()),
+        enforced=enforced,
+        missing=tuple(
+            MissingLayer(layer=layer, reason=reason)
+            for layer, reason in missing.items()
+            if layer not in enforced
+        ),
     )

@@ -160,6 +160,11 @@ class Worker:
         self._held.find()
         return self._held.bounded
 
+    def unbounded(self) -> tuple[tuple[str, str], ...]:
+        """Give what has a limit that no control group holds, and why: (layer, reason)."""
+        instead = f"measured every {LIMIT_POLL_S:g} s instead, and the run ended beyond the limit"
+        return tuple((each.layer, f"{each.reason}; {instead}") for each in self._held.missing)
+
     async def until_limit(self, limits: Limits) -> LimitHit:
         """Return when the whole tree has met a bound that it cannot recover from."""
         while True:

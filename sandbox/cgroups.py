@@ -39,6 +39,11 @@ class Group:
         """Give the directories, each once."""
         return tuple(dict.fromkeys(d for d in (self.memory, self.pids) if d is not None))
 
+    def bounds(self) -> tuple[str, ...]:
+        """Give what the group bounds: of "memory" and "pids"."""
+        held = {"memory": self.memory, "pids": self.pids}
+        return tuple(name for name, directory in held.items() if directory is not None)
+
 
 def create(limits: Limits, *, number: int) -> tuple[Group | None, tuple[Missing, ...]]:
     """Make a group with these limits; `number` tells the groups of one process apart.

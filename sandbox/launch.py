@@ -51,8 +51,8 @@ class Usage:
 def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
     """Take charge of a child that has not entered its sandbox yet.
 
-    Makes the control groups for the limits of `spec` and puts the child into them. What of that
-    could not be had stands in `Held.missing`; `Held.bounded` says what is bounded by a group.
+    Makes the control groups for the limits of `spec` and puts the child into them. `Held.bounded`
+    says what a group bounds, `Held.missing` what none does although a limit was given, and why.
 
     With `joins`, groups of version 1 are left for the child to join by itself: `Held.to_join` is
     to be the `groups` of the spec that it enters with. That saves some 10 ms: confine.join_groups.
@@ -63,9 +63,9 @@ def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
         try:
             cgroups.add(group, pid)
         except OSError as refusal:
+            missing = (*missing, *_not_in(group, reason=str(refusal.strerror)))
             cgroups.remove(group)
             group = None
-            missing = (*missing, Missing(layer="cgroups", reason=str(refusal.strerror)))
     return Held(pid, tier=spec.tier, group=group, missing=missing, to_join=to_join)
 
 
@@ -86,7 +86,7 @@ class Held:
         missing: tuple[Missing, ...],
         to_join: tuple[str, ...] = (),
     ) -> None:
-        self.missing = missing
+        self._missing = missing
         self.to_join = to_join
         self._is_inside = not to_join
         self._pid = pid
@@ -114,8 +114,14 @@ class Held:
         """What a control group bounds: of "memory" and "pids"."""
         if self._group is None or not self._has_joined():
             return ()
-        held = {"memory": self._group.memory, "pids": self._group.pids}
-        return tuple(name for name, directory in held.items() if directory is not None)
+        return self._group.bounds()
+
+    @property
+    def missing(self) -> tuple[Missing, ...]:
+        """What has a limit and is bounded by no control group: of "memory" and "pids"."""
+        if self._group is None or self._has_joined():
+            return self._missing
+        return (*self._missing, *_not_in(self._group, reason="the child could not join it"))
 
     @property
     def end_fd(self) -> int:
@@ -257,6 +263,10 @@ class Held:
     def _group_is_dead(self) -> bool:
         group = self._group
         return group is None or all(survivors.is_dead(pid) for pid in cgroups.members(group))
+
+
+def _not_in(group: cgroups.Group, *, reason: str) -> tuple[Missing, ...]:
+    return tuple(Missing(layer=name, reason=f"control group: {reason}") for name in group.bounds())
 
 
 def _session_is_empty(pid: int, *, deadline: float) -> bool:

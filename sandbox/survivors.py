@@ -20,7 +20,11 @@ _DEAD = (b"Z", b"X")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """What a process and its descendants use together. A page that several share counts once."""
+    """What a process and its descendants use together. A page that several share counts once.
+
+    `processes` counts as the kernel's bounds do: each thread, and what has ended and waits to be
+    reaped; a fork bomb whose processes cannot fork is full of those.
+    """
 
     memory_bytes: int
     cpu_s: float
@@ -29,7 +33,12 @@ class Measure:
 
 def descendants(ancestor: int) -> set[int]:
     """Give the ids of all living processes below `ancestor`; without zombies."""
-    parents = {pid: int(fields[1]) for pid, fields in _all().items()}
+    living = {pid: fields for pid, fields in _all().items() if fields[0] not in _DEAD}
+    return _below(ancestor, living)
+
+
+def _below(ancestor: int, processes: dict[int, list[bytes]]) -> set[int]:
+    parents = {pid: int(fields[1]) for pid, fields in processes.items()}
     found: set[int] = set()
     new = {ancestor}
     while new:
@@ -101,14 +110,14 @@ def measure(ancestor: int) -> Measure:
     """
     page = os.sysconf("SC_PAGE_SIZE")
     ticks = os.sysconf("SC_CLK_TCK")
-    members = {ancestor} | descendants(ancestor)
+    processes = _all()
     memory = shared = cpu = counted = 0
     unnamed: dict[tuple[int, int], int] = {}
-    for pid in members:
-        fields = _stat(pid)
+    for pid in {ancestor} | _below(ancestor, processes):
+        fields = processes.get(pid)
         if fields is None:
             continue
-        counted += 1
+        counted += max(int(fields[17]), 1)  # num_threads
         # utime, stime, and those of the children that it has waited for: fields 14 to 17.
         cpu += sum(int(field) for field in fields[11:15])
         sizes = _set_sizes(pid)
@@ -152,12 +161,12 @@ def _reap() -> None:
 
 
 def _all() -> dict[int, list[bytes]]:
-    """Give the state, parent and further fields of every living process."""
+    """Give the state, parent and further fields of every process, zombies included."""
     found = {}
     for name in os.listdir("/proc") if os.path.isdir("/proc") else ():
         if name.isdigit():
             fields = _stat(int(name))
-            if fields is not None and fields[0] not in _DEAD:
+            if fields is not None:
                 found[int(name)] = fields
     return found
 

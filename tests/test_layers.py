@@ -44,6 +44,7 @@ SANDBOX_OF = {
         "forkrun_sandbox.fault",
         "forkrun_sandbox.probe",
         "forkrun_sandbox.bwrap",
+        "forkrun_sandbox.gitdirs",
         "forkrun_sandbox.launch",
         "forkrun_sandbox.gitdirs",
         "forkrun_sandbox.toolchains",
