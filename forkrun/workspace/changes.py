@@ -49,7 +49,7 @@ def read_changes(
 
     `upper_fd` is the upper directory where the sandbox made one of its own (a tmpfs); it stays the
     caller's. Files that were touched but are the same are no change. Raises WorkspaceError beyond
-    `max_entries` changes, or where something cannot be read.
+    `max_entries` changes or `MAX_PATHS_BYTES` of their paths, or where something cannot be read.
     """
     new = _open_new_side(view, upper_fd)
     if max_bytes is None:
@@ -80,6 +80,10 @@ def node_of(found: os.stat_result, *, target: str = "", is_old: bool = False) ->
     )
 
 
+MAX_PATHS_BYTES = 64 * 1024 * 1024
+"""Of all paths that were changed, together: they are held in memory several times."""
+
+
 class _Frame(NamedTuple):
     """A directory of the upper that is still to be read; `is_opaque` hides the workspace below."""
 
@@ -104,6 +108,7 @@ class _Reader:
         self.max_entries = max_entries
         self.max_bytes = max_bytes
         self.grown_bytes = 0
+        self.path_bytes = 0
         self.entries: list[Change] = []
         self.withheld: list[Withheld] = []
         self.doubts: list[_Doubt] = []
@@ -234,7 +239,7 @@ class _Reader:
         kind = _TYPES.get(stat.S_IFMT(found.st_mode))
         if kind is None:
             what = _SPECIAL_NAMES.get(stat.S_IFMT(found.st_mode), "a special file")
-            self.withheld.append(Withheld(path=path, reason=f"{what} cannot be committed"))
+            self._withhold(path, f"{what} cannot be committed")
             return
         target = self.new.readlink(path) if kind == "symlink" else ""
         after = node_of(found, target=target)
@@ -264,11 +269,8 @@ class _Reader:
         if grown <= room:
             self.grown_bytes += max(0, grown)
             return True
-        self.withheld.append(
-            Withheld(
-                path=path,
-                reason=f"{size} bytes with its holes, more than the {self.max_bytes} of the view",
-            )
+        self._withhold(
+            path, f"{size} bytes with its holes, more than the {self.max_bytes} of the view"
         )
         return False
 
@@ -352,15 +354,25 @@ class _Reader:
     def _is_too_long(self, path: str) -> bool:
         if len(os.fsencode(path)) <= MAX_PATH_BYTES:
             return False
-        self.withheld.append(
-            Withheld(path=path, reason=f"the path is longer than {MAX_PATH_BYTES} bytes")
-        )
+        self._withhold(path, f"the path is longer than {MAX_PATH_BYTES} bytes")
         return True
 
+    def _withhold(self, path: str, reason: str) -> None:
+        self._count(path)
+        self.withheld.append(Withheld(path=path, reason=reason))
+
     def _add(self, change: Change) -> None:
+        self._count(change.path)
+        self.entries.append(change)
+
+    def _count(self, path: str) -> None:
         if len(self.entries) + len(self.withheld) >= self.max_entries:
             raise WorkspaceError(f"more than {self.max_entries} paths were changed")
-        self.entries.append(change)
+        self.path_bytes += len(path)
+        if self.path_bytes > MAX_PATHS_BYTES:
+            raise WorkspaceError(
+                f"the paths that were changed are longer than {MAX_PATHS_BYTES} bytes together"
+            )
 
 
 def join(directory: str, name: str) -> str:

@@ -45,7 +45,7 @@ def select_changes(
         protection=Protection(protected),
         git_directories=GitDirectories(
             (each.path for each in changes.entries if each.after is not None),
-            stands=lambda path: view.tree.lstat(path) is not None,
+            stands=lambda path: _may_stand(view.tree, path),
         ),
     )
     ignored = None if commit_ignored else _ignored_by_git(view, changes, chooser)
@@ -136,6 +136,14 @@ class _Chooser:
 
     def _count(self, path: str, *, reason: str) -> None:
         self._counts[path, reason] = self._counts.get((path, reason), 0) + 1
+
+
+def _may_stand(tree: Tree, path: str) -> bool:
+    """Whether something is at a path; where that cannot be seen, it may be."""
+    try:
+        return tree.lstat(path) is not None
+    except OSError:
+        return True
 
 
 def _ignored_by_git(view: View, changes: Changes, chooser: _Chooser) -> Ignored:

@@ -11,6 +11,7 @@ from support_views import work_in
 
 from forkrun.errors import WorkspaceError
 from forkrun.ignoring import MAX_RULES, is_ignored, read_rules
+from forkrun.workspace import changes as changes_module
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import commit_changes
 from forkrun.workspace.dirs import open_tree, remove_tree
@@ -147,3 +148,23 @@ def test_a_file_of_holes_is_not_committed(bench):
     assert [each.path for each in chosen.withheld] == ["f3", "huge"]
     assert "with its holes" in chosen.withheld[0].reason
     assert (bench.workspace / "theirs").stat().st_size == 2**40 + 2
+
+
+@pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("make", ["mkfifo", "touch"])
+def test_what_cannot_be_committed_counts_as_well(bench, make):
+    """A tree of FIFOs is given up at the same number of paths as one of files."""
+    with bench.view() as view:
+        work_in(view, f"{make} $(seq 30)")
+        with pytest.raises(WorkspaceError, match="more than 20 paths"):
+            read_changes(view, max_entries=20)
+
+
+@pytest.mark.usefixtures("soon")
+def test_the_paths_of_changes_are_bounded_together(bench, monkeypatch):
+    """However few the entries are, their paths are no longer than can be held."""
+    monkeypatch.setattr(changes_module, "MAX_PATHS_BYTES", 20_000)
+    with bench.view() as view:
+        work_in(view, "mkdir -p $(printf 'd/%.0s' $(seq 300))")
+        with pytest.raises(WorkspaceError, match="longer than 20000 bytes together"):
+            read_changes(view)
