@@ -35,7 +35,7 @@ from forkrun.events import (
 )
 from forkrun.gate import CanUseTool, Gate
 from forkrun.hooks import Hooks, RunHooks
-from forkrun.job import Job
+from forkrun.job import Job, workspace_path
 from forkrun.ledger import Ending, Ledger
 from forkrun.limits import Limits
 from forkrun.mcp.opening import open_servers
@@ -262,7 +262,9 @@ class Run:
         if job.limits.max_budget_usd is not None:
             await check_priced(self._model.name)
         of_attempts = job.check is not None  # each has its own
-        with Transcript(None if of_attempts else job.transcript) as transcript:
+        workspace = workspace_path(job, self._environ)
+        path = None if of_attempts else job.transcript
+        with Transcript(path, workspace=workspace) as transcript:
             record = Record(self.run_id, emit=self._emit, transcript=transcript)
             record.line("run", run_id=self.run_id, prompt=job.prompt, model=self._model.name)
             for each in self._recovered:

@@ -33,6 +33,10 @@ from forkrun.workspace.views import View
 EXECUTED = "a program runs it, or does what it says, unasked"
 
 
+LARGE_BYTES = 16 * 1024 * 1024
+"""Beyond this, a patch is written only where it is kept: it takes a second for 4 MB of a binary."""
+
+
 class Changed:
     """The changes of one view, whose child is dead."""
 
@@ -110,6 +114,11 @@ class Changed:
                 return _failed(self._keep(chosen, settled), error)
         if act == "discard" or not job.commits:
             return settled
+        return self._commit_or_keep(chosen, settled, may_commit=may_commit)
+
+    def _commit_or_keep(self, chosen: Changes, settled: Settled, *, may_commit: bool) -> Settled:
+        if may_commit and not settled.patch and _size_of(chosen) > LARGE_BYTES:
+            return self._commit_large(chosen, settled)
         # The patch comes first: a commit replaces the contents that it is made of.
         kept = settled if settled.patch else self._keep(chosen, settled)
         if not may_commit:
@@ -129,6 +138,21 @@ class Changed:
             os.unlink(kept.patch)
         return msgspec.structs.replace(kept, committed=True, patch=asked_for)
 
+    def _commit_large(self, chosen: Changes, settled: Settled) -> Settled:
+        """Commit what would take long to write as a patch, which is made where it is needed: a
+        commit that did not take place has replaced nothing."""
+        try:
+            done = commit_changes(chosen, state_dir=self._state)
+        except WorkspaceError as error:
+            return _failed(self._keep(chosen, settled), error)
+        settled = msgspec.structs.replace(settled, recovered=tuple(map(in_words, done.recovered)))
+        if not done.is_committed:
+            conflict = conflict_in_words(done.conflicts)
+            kept = self._keep(chosen, settled)
+            return msgspec.structs.replace(kept, is_conflict=True, error=conflict)
+        count = f" {len(chosen.entries)} changes, {_size_of(chosen):,} bytes"
+        return msgspec.structs.replace(settled, committed=True, diffstat=count)
+
     def _keep(self, chosen: Changes, settled: Settled) -> Settled:
         path, stats = keep_patch(chosen, state_dir=self._state, run_id=self._run_id)
         return msgspec.structs.replace(
@@ -144,6 +168,11 @@ class _Counter(io.BufferedIOBase):
     def write(self, content: Any) -> int:
         self.size += len(content)
         return len(content)
+
+
+def _size_of(chosen: Changes) -> int:
+    """Give the size of the new contents in bytes."""
+    return sum(each.after.size for each in chosen.entries if each.after is not None)
 
 
 def named_by(policy: Policy) -> Callable[[str], bool]:

@@ -14,6 +14,7 @@ import msgspec
 from forkrun.errors import UsageError
 from forkrun.models.base import Reply
 from forkrun.protocol import ToolResult
+from forkrun.workspace.landing import landing
 
 
 class Transcript:
@@ -22,9 +23,10 @@ class Transcript:
     A file that can no longer be written does not end the run; `failure` says so in words.
     """
 
-    def __init__(self, path: str | None) -> None:
+    def __init__(self, path: str | None, *, workspace: str) -> None:
+        """No link in the workspace is followed, since an earlier run may have put it there."""
         self.failure: str | None = None
-        self._fd = None if path is None else _create(path)
+        self._fd = None if path is None else _create(path, workspace=workspace)
 
     def __enter__(self) -> Transcript:
         return self
@@ -70,8 +72,13 @@ class Transcript:
             self.failure = f"the transcript is not complete ({error.strerror})"
 
 
-def _create(path: str) -> int:
+def _create(path: str, *, workspace: str) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
     try:
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        at = landing(path, workspace=workspace)
+        if os.path.exists(path) and not os.path.isfile(path):
+            return os.open(path, flags)  # a pipe or a terminal, say
+        return os.open(at, flags | os.O_NOFOLLOW, 0o600)
     except OSError as error:
-        raise UsageError(f"cannot write the transcript ({error.strerror}): {path}") from error
+        reason = error.strerror or str(error)
+        raise UsageError(f"cannot write the transcript ({reason}): {path}") from error

@@ -32,7 +32,8 @@ EDITORS = (
     "*.code-workspace", ".vimrc", ".exrc", ".gvimrc", ".nvimrc", ".nvim.lua", ".vim", ".emacs",
     ".emacs.d", "*.sublime-project", "*.sublime-workspace", ".vs", ".theia", ".nova", ".helix",
     ".lvimrc", ".lazy.lua", ".nvim", ".externalToolBuilders",
-    ".dir-locals.el", ".dir-locals-2.el", ".config/nvim", ".config/emacs",
+    ".dir-locals.el", ".dir-locals-2.el", ".config/nvim", ".config/emacs", ".config/zed",
+    ".kakrc", ".config/kak", ".config/helix",
 )  # fmt: skip
 SHELLS = (
     ".bashrc", ".bash_profile", ".bash_login", ".bash_logout", ".bash_aliases", ".profile",
