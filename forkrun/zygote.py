@@ -30,7 +30,8 @@ from forkrun.starting import Child, Exit, close_ends, python_argv
 from forkrun.supervisor import readable
 from forkrun.text import printable
 
-MAX_IN_FLIGHT = 64
+MAX_FORKS = 4
+MAX_REAPS = 64
 MAX_MESSAGE_BYTES = 4096
 END_S = 5.0
 UNKNOWN = Exit(status=None, signal=None, cpu_s=0.0, peak_memory_bytes=0)
@@ -72,7 +73,9 @@ class Zygote:
         self._decoder = msgspec.msgpack.Decoder(FromZygote)
         self._asked: dict[int, asyncio.Future[Any]] = {}
         self._numbers = itertools.count()
-        self._turns = asyncio.Semaphore(MAX_IN_FLIGHT)
+        # Few forks at a time: what has begun goes before what has not, and reaping before both.
+        self._forks = asyncio.Semaphore(MAX_FORKS)
+        self._reaps = asyncio.Semaphore(MAX_REAPS)
         self.is_gone = False
 
     @property
@@ -130,7 +133,7 @@ class Zygote:
         return Child(pid, channel, upper, out, err, reap)
 
     async def _ask(self, message: Fork | Reap, *descriptors: int) -> Any:
-        async with self._turns:
+        async with self._forks if isinstance(message, Fork) else self._reaps:
             if self.is_gone:
                 raise ZygoteGone(self._last_words())
             answer = self._asked[message.number] = self._loop.create_future()

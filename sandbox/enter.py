@@ -267,8 +267,11 @@ def _build_and_reap(plan: _Plan, worker: int, *, ready: int, go: int) -> NoRetur
 
 def _end_with(watched: tuple[int, ...]) -> None:
     """End here if a watched process has ended already: the death signal comes only once."""
-    ready, _, _ = select.select(watched, (), (), 0)
-    if ready:
+    # Not select(2), which knows no descriptor above 1023: ours have the numbers of the parent's.
+    poll = select.poll()
+    for descriptor in watched:
+        poll.register(descriptor, select.POLLIN)
+    if poll.poll(0):
         os._exit(137)
 
 

@@ -69,3 +69,22 @@ def test_so_many_wait_at_once_and_each_gets_its_own_answer(count: int, tmp_path)
             assert len(os.listdir("/proc/self/fd")) <= before + 1
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("start", ["warm", "exec"])
+def test_a_parent_with_many_descriptors_can_start_a_child(start, tmp_path) -> None:
+    """Descriptors with numbers above 1023, which select(2) does not know, are like any other."""
+    held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
+
+    async def main() -> None:
+        model = Echoing()
+        model.go_on.set()
+        async with Runner(model=model, start=start) as runner:
+            result = await runner.run(Job(prompt="Your number 7.", cwd=str(tmp_path)))
+            assert (result.stop_reason, result.summary) == ("completed", "7"), result.error
+
+    try:
+        asyncio.run(main())
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
