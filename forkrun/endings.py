@@ -11,6 +11,7 @@ from forkrun.errors import ChannelError
 from forkrun.ledger import Ending, Ledger
 from forkrun.limits import Limits
 from forkrun.result import Failure, LimitHit
+from forkrun.starting import Exit
 from forkrun.supervisor import Worker
 from forkrun.text import printable
 from forkrun.transaction import Settled
@@ -47,11 +48,22 @@ async def after_crash(
         used = worker.usage().peak_memory_bytes or limits.memory_bytes
         limit = LimitHit(kind="memory", value=limits.memory_bytes, used=used)
         return after_limit(ledger, limit)
+    if hit := _cpu_limit(worker.exit, limits):
+        return after_limit(ledger, hit)
     stderr = printable(worker.stderr.tail.decode(errors="replace")).strip()
     message = f"the worker crashed ({error}; {how})" + (f"\n{stderr}" if stderr else "")
     return ledger.stand_in(
         "crashed", "the worker crashed", error=Failure(type="crashed", message=message)
     )
+
+
+def _cpu_limit(ended: Exit | None, limits: Limits) -> LimitHit | None:
+    """Say whether the worker met its bound on CPU time; a command may send it the signal too."""
+    if not limits.cpu_s or not ended or ended.signal != signal.SIGXCPU:
+        return None
+    if ended.cpu_s < limits.cpu_s:
+        return None
+    return LimitHit(kind="cpu", value=limits.cpu_s, used=round(ended.cpu_s, 3))
 
 
 def after_limit(ledger: Ledger, limit: LimitHit) -> Ending:

@@ -20,7 +20,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     cached or not. `max_budget_usd`: the price of all tokens; refused where no price is known.
     `timeout_s`: wall clock of the run. `idle_timeout_s`: no byte from the model and no sign of
     life of a tool. `tool_timeout_s`: wall clock of a command that asks for no other.
-    `memory_bytes`, `processes`, `disk_bytes`, `tmp_bytes`: of the whole sandbox together.
+    `memory_bytes`, `processes`, `disk_bytes`, `tmp_bytes`: of the whole sandbox together; no
+    single file grows beyond `disk_bytes` either. `cpu_s`: CPU time of each process on its own.
     `max_depth`: how deep runs may be nested; 0 means that none may be started. `max_runs`: runs of
     the whole tree, this one included; tokens, money and time are shared by all of them.
     `corrections`: further answers where one does not match the JSON schema that was asked for.
@@ -40,6 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     timeout_s: float = 1_800.0
     idle_timeout_s: float = 300.0
     tool_timeout_s: float = 120.0
+    cpu_s: int | None = None
     memory_bytes: int | None = 4 * GIB
     processes: int | None = 512
     disk_bytes: int | None = 4 * GIB

@@ -16,6 +16,7 @@ import msgspec
 from forkrun.environment import PASSED_ON, command_environment
 from forkrun.handcuffs import open_writable
 from forkrun.job import Job, workspace_path
+from forkrun.limits import Limits
 from forkrun.policy import Policy
 from forkrun.starting import package_folders
 from forkrun.state import made_state_folder
@@ -29,6 +30,8 @@ from forkrun_sandbox.toolchains import toolchains
 
 LOOK_AGAIN_S = 5.0
 WITH_A_VIEW = ("full", "bwrap")
+# So that a full view says that it is full before a file in it says that it is too large.
+FILE_SPARE_BYTES = 1024 * 1024
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,6 +119,8 @@ def open_place(
             limits=SandboxLimits(
                 memory_bytes=job.limits.memory_bytes,
                 processes=job.limits.processes,
+                cpu_s=job.limits.cpu_s,
+                file_bytes=_file_bytes(job.limits),
                 disk_bytes=job.limits.disk_bytes,
                 tmp_bytes=job.limits.tmp_bytes,
             ),
@@ -139,6 +144,11 @@ def _toolchains_of(
     environ: tuple[tuple[str, str], ...], workspace: str, period: int
 ) -> tuple[str, ...]:
     return toolchains(dict(environ), workspace)
+
+
+def _file_bytes(limits: Limits) -> int | None:
+    """Bound the size of one file: nobody can make one larger than the disk, also not of holes."""
+    return None if limits.disk_bytes is None else limits.disk_bytes + FILE_SPARE_BYTES
 
 
 def _make_own(path: str, *, owner: str) -> None:

@@ -284,9 +284,12 @@ def _set_rlimits(spec: Spec, *, missing: list[Missing]) -> None:
         if value is None:
             continue
         _, hard = resource.getrlimit(number)
-        bound = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        # Of CPU time one second more: first SIGXCPU, which says what it is, then SIGKILL.
+        most = value + 1 if number == resource.RLIMIT_CPU else value
+        if hard != resource.RLIM_INFINITY:
+            most = min(most, hard)
         try:
-            resource.setrlimit(number, (bound, bound))
+            resource.setrlimit(number, (min(value, most), most))
         except (OSError, ValueError) as refusal:
             missing.append(Missing(layer=f"rlimits:{name}", reason=str(refusal)))
 

@@ -174,3 +174,61 @@ def test_a_worker_killed_for_memory(site):
     result, _ = site.spawn(fill, {"text": "done"}, exits=53, flags=("--memory", "64M"))
     assert result["stop_reason"] == "resource_limit"
     assert result["limit"]["kind"] == "memory"
+
+
+SPARSE = """python3 -c '
+import os, sys
+with open(sys.argv[1], "wb") as file:
+    try:
+        os.ftruncate(file.fileno(), int(sys.argv[2]))
+        print("grown", end=" ")
+    except OSError as refusal:
+        print(os.strerror(refusal.errno), end=" ")
+os.unlink(sys.argv[1])
+' """
+
+
+@pytest.mark.parametrize("mode", ["commit", "live", "temp"])
+def test_a_file_of_holes_is_no_way_around_the_disk(site, mode):
+    """In the workspace and in /tmp: EFBIG beyond the bound, nothing below it."""
+    sizes = (1 << 40, 8 << 20)
+    command = ";".join(f"{SPARSE} {d}/f {n}" for d in (".", "/tmp") for n in sizes)
+    flags = ("--disk", "16M", "--workspace", mode)
+    _, heads = site.spawn(call("bash", command=command), {"text": "done"}, exits=0, flags=flags)
+    assert heads[0].split() == ["File", "too", "large", "grown"] * 2
+
+
+def test_a_program_that_does_not_ask_is_ended(site):
+    """Without a handler the kernel ends the program: the file is not there."""
+    grow = call("bash", command="truncate -s 1T f; echo $?; stat -c %s f")
+    result, heads = site.spawn(grow, {"text": "done"}, exits=0)
+    assert heads[0].split()[-2:] != ["0", str(1 << 40)]
+    assert result["stop_reason"] == "completed"
+
+
+def test_cpu_time_is_bounded(site):
+    """A command that spins is ended by the signal that says why; the run goes on."""
+    spin = call("bash", command="python3 -c 'while True: pass' || echo lost $?")
+    flags = ("--cpu-time", "1")
+    result, heads = site.spawn(spin, {"text": "done"}, exits=0, flags=flags)
+    assert "lost 152" in heads[0]
+    assert result["limits"]["cpu_s"] == 1
+    assert 0.9 < result["resources"]["cpu_s"] < 10
+
+
+def test_cpu_time_of_one_that_does_not_listen(site):
+    """One that ignores the signal is killed a second later."""
+    code = "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN)\nwhile True: pass"
+    spin = call("bash", command=f'python3 -c "{code}" || echo lost $?')
+    _, heads = site.spawn(spin, {"text": "done"}, exits=0, flags=("--cpu-time", "1"))
+    assert "lost 137" in heads[0]
+
+
+def test_a_worker_that_spins_has_met_the_bound(site):
+    """The worker itself at its bound on CPU time ends the run, which is no crash."""
+    stuck = call("glob", pattern="*a" * 30 + "*b")
+    (site.workspace / ("a" * 200)).touch()
+    site.who.owns(site.workspace)
+    flags = ("--cpu-time", "1", "--tool-timeout", "20", "--timeout", "25")
+    result, _ = site.spawn(stuck, {"text": "done"}, exits=53, flags=flags)
+    assert (result["stop_reason"], result["limit"]["kind"]) == ("resource_limit", "cpu")
