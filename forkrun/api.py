@@ -50,7 +50,7 @@ async def run(
     >>> result.stop_reason
     'completed'
     """
-    async with Runner(model=model, hooks=hooks, environ=environ) as runner:
+    async with Runner(model=model, hooks=hooks, environ=environ, start="exec") as runner:
         return await runner.run(
             prompt,
             snapshot=snapshot,
@@ -85,7 +85,7 @@ async def spawn(
     ('StartedEvent', 'ResultEvent', 'completed')
     """
     async with (
-        Runner(model=model, hooks=hooks, environ=environ) as runner,
+        Runner(model=model, hooks=hooks, environ=environ, start="exec") as runner,
         runner.spawn(
             prompt,
             snapshot=snapshot,

@@ -18,13 +18,12 @@ from typing import TYPE_CHECKING, Literal, Protocol
 import msgspec
 
 from forkrun.job import Job
+from forkrun.leftovers import sweep_files, sweep_groups
 from forkrun.policy import Policy
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.state import made_state_folder, state_folder
 from forkrun.text import sayable
-from forkrun.workspace.oldpatches import sweep_patches
 from forkrun.workspace.views import Form, View, open_view, private_directory, sweep_views
-from forkrun_sandbox.launch import sweep as sweep_groups
 
 if TYPE_CHECKING:
     from forkrun.ledger import Ending
@@ -73,11 +72,11 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tuple[Recovery, ...]:
     """Finish or undo commits that were killed here, and remove what killed runs left behind."""
     state = state_folder(environ)
-    sweep_groups()
+    sweep_groups(state)
     if not os.path.isdir(state):
         return ()
     sweep_views(state)
-    sweep_patches(state, keep_days=keep_days)
+    sweep_files(state, keep_days=keep_days)
     if not _holds_something(os.path.join(state, "journals")):
         return ()
     from forkrun.workspace.commit import recover

@@ -132,10 +132,19 @@ def forks_refused(group: Group) -> int:
     return _event(group.pids, "pids.events", key="max")
 
 
-def sweep() -> int:
-    """Remove the groups of processes that are gone; give how many."""
+def parents() -> tuple[str, ...]:
+    """Give the directories in which this process makes its groups."""
+    return tuple(sorted(set(_parents(int(time.monotonic() / _LOOK_AGAIN_S)).values())))
+
+
+def sweep(further: tuple[str, ...] = ()) -> int:
+    """Remove the groups of processes that are gone; give how many.
+
+    Looked for where this process would make one, and in `further` directories: another process may
+    have been in another group, and only who remembers them finds what it has left there.
+    """
     removed = 0
-    for parent in set(_parents(int(time.monotonic() / _LOOK_AGAIN_S)).values()):
+    for parent in {*parents(), *further}:
         for name in _children(parent):
             owner = _MINE.fullmatch(name)
             if owner and _started(int(owner[1])) != int(owner[2]):

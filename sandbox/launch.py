@@ -69,9 +69,17 @@ def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
     return Held(pid, tier=spec.tier, group=group, missing=missing, to_join=to_join)
 
 
-def sweep() -> int:
-    """Remove the control groups of parents that were killed; give how many."""
-    return cgroups.sweep()
+def group_parents() -> tuple[str, ...]:
+    """Give the directories that the control groups of this process are made in, to be noted."""
+    return cgroups.parents()
+
+
+def sweep(further: tuple[str, ...] = ()) -> int:
+    """Remove the control groups of parents that were killed; give how many.
+
+    `further` are directories that others said they make theirs in: `group_parents`.
+    """
+    return cgroups.sweep(further)
 
 
 class Held:

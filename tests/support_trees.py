@@ -148,7 +148,9 @@ class Site:
     def residue(self, *allowed: Path | str | None) -> list[str]:
         """What runs have left in the state directory and, under our names, in the workspace."""
         kept = {str(path) for path in allowed}
-        left = [str(path) for path in self.state.rglob("*") if path.is_file() or path.is_symlink()]
+        places = self.state / "groups"  # where control groups are made: remembered, not left
+        found = [path for path in self.state.rglob("*") if path.parent != places]
+        left = [str(path) for path in found if path.is_file() or path.is_symlink()]
         left += [str(path) for path in (self.state / "views").glob("*")]
         left += [str(path) for path in (self.state / "journals").glob("*")]
         left += [str(path) for path in self.tree.rglob(".forkrun-*")]

@@ -1,14 +1,20 @@
-"""Remove kept patches that are old; apart from the rest, since every run begins with it."""
+"""Remove old patches and other old files of runs; apart from the rest, since every run does it."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
 
 
 def sweep_patches(state_dir: str, *, keep_days: float) -> int:
     """Remove the patches that are older, and return how many there were."""
-    directory = os.path.join(state_dir, "patches")
+    return sweep_old(os.path.join(state_dir, "patches"), keep_days=keep_days)
+
+
+def sweep_old(directory: str, *, keep_days: float) -> int:
+    """Remove the files of a directory that are older, and return how many there were."""
     oldest = time.time() - keep_days * 86_400
     removed = 0
     try:
@@ -18,10 +24,14 @@ def sweep_patches(state_dir: str, *, keep_days: float) -> int:
         return 0
     for entry in entries:
         if entry.is_file(follow_symlinks=False) and _mtime(entry) < oldest:
-            os.unlink(entry.path)
-            removed += 1
+            with contextlib.suppress(FileNotFoundError):  # another run sweeps, too
+                os.unlink(entry.path)
+                removed += 1
     return removed
 
 
 def _mtime(entry: os.DirEntry[str]) -> float:
-    return entry.stat(follow_symlinks=False).st_mtime
+    try:
+        return entry.stat(follow_symlinks=False).st_mtime
+    except FileNotFoundError:
+        return math.inf

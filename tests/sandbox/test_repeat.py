@@ -19,7 +19,7 @@ def _is_orphaned(name: str) -> bool:
 
 
 def _state() -> dict[str, object]:
-    groups = [name for d in set(cgroups._parents().values()) for name in os.listdir(d)]
+    groups = [name for d in cgroups.parents() for name in os.listdir(d)]
     return {
         # Those of makers that are gone; others may be at work beside us.
         "groups": sorted(name for name in groups if _is_orphaned(name)),
