@@ -146,6 +146,7 @@ def test_help_and_version_import_next_to_nothing(flags, tmp_path, home) -> None:
         "forkrun",
         "forkrun_sandbox",
         "forkrun.cli",
+        "forkrun.cli.flags",
         "forkrun.cli.options",
         "forkrun.cli.values",
         "forkrun.errors",

@@ -1,4 +1,4 @@
-"""The flags of every command, and what they mean as a job."""
+"""The commands and their flags, read from the command line."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from forkrun.cli import values
+from forkrun.cli import flags, values
 from forkrun.errors import UsageError
 
 
@@ -125,148 +125,10 @@ def _spawn(commands: Any) -> None:
         metavar="NAME",
         help="a Claude model id, script:FILE, or offline (default: $FORKRUN_MODEL)",
     )
-    _rights(parser.add_argument_group("rights"))
-    _attempts(parser.add_argument_group("attempts"))
-    _limits(parser.add_argument_group("limits"))
-    _output(parser.add_argument_group("output"))
-
-
-def _rights(group: Any) -> None:
-    group.add_argument(
-        "--tools",
-        type=values.names,
-        metavar="A,B,C",
-        help="bash, read_file, write_file, edit_file, glob, grep (default: all)",
-    )
-    for name, text in (("allow", "what a call must match"), ("deny", "what no call may match")):
-        group.add_argument(
-            f"--{name}",
-            action="extend",
-            nargs="+",
-            default=[],
-            metavar="RULE",
-            help=f"{text}: bash(git log:*), edit_file(notes.md), read(src/**)",
-        )
-    group.add_argument(
-        "--parent-policy", metavar="FILE", help="JSON with the allow and deny rules of the parent"
-    )
-    group.add_argument(
-        "--hooks", metavar="FILE", help="JSON: commands that are asked before and after calls"
-    )
-    group.add_argument(
-        "--workspace",
-        choices=["commit", "discard", "live", "read-only", "temp"],
-        default="commit",
-        help="commit: a private view, committed when the run completes (default); discard: the "
-        "same, thrown away; live: the directory itself; temp: an empty one, gone afterwards",
-    )
-    group.add_argument("--commit-ignored", action="store_true", help="commit what git ignores too")
-    group.add_argument(
-        "--protect",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="PATH",
-        help="commit it (deploy, *.key, ci/config) only where a rule names it, as .git and others",
-    )
-    group.add_argument(
-        "--cwd", metavar="DIR", help="the workspace (default: the current directory)"
-    )
-    group.add_argument(
-        "--root", metavar="DIR", help="a root file system to run in, instead of this machine's"
-    )
-    for name in ("readable", "writable"):
-        group.add_argument(
-            f"--{name}",
-            action="extend",
-            nargs="+",
-            default=[],
-            metavar="PATH",
-            help=f"a path of this machine that is {name} inside",
-        )
-    group.add_argument(
-        "--network",
-        choices=["none", "loopback", "host"],
-        default="loopback",
-        help="loopback: its own, with nobody else on it (default)",
-    )
-    group.add_argument(
-        "--sandbox",
-        choices=["required", "lsm", "best-effort", "none"],
-        default="required",
-        help="how much confinement there must be (default: required)",
-    )
-    group.add_argument(
-        "--mcp-config",
-        action="extend",
-        nargs="+",
-        default=[],
-        metavar="FILE|JSON",
-        help='MCP servers whose tools the model gets: {"mcpServers": {NAME: {"command": …}}}',
-    )
-    group.add_argument(
-        "--env",
-        action="append",
-        default=[],
-        metavar="NAME[=VALUE]",
-        help="a variable for commands; without a value, the one it has here",
-    )
-
-
-def _attempts(group: Any) -> None:
-    group.add_argument(
-        "--check",
-        metavar="COMMAND",
-        help="commit only what this succeeds in; it runs in a sandbox, over the same changes",
-    )
-    group.add_argument(
-        "--attempts",
-        type=values.count,
-        default=1,
-        metavar="N",
-        help="so many at once, from the same start; the first that passes the check is committed",
-    )
-    group.add_argument(
-        "--best", action="store_true", help="wait for all attempts; commit the smallest change"
-    )
-
-
-def _limits(group: Any) -> None:
-    table: list[tuple[str, Any, str, str]] = [
-        ("max-turns", values.count, "N", "replies of the model (default 30)"),
-        ("max-tokens", values.count, "N", "output tokens of one reply (default 8000)"),
-        ("max-total-tokens", values.count, "N", "all tokens of the run"),
-        ("max-budget-usd", values.money, "X", "price of all tokens of the run"),
-        ("cpu-time", values.count, "S", "CPU time of each process"),
-        ("memory", values.size, "SIZE", "of the whole sandbox (default 4G)"),
-        ("processes", values.count, "N", "of the whole sandbox (default 512)"),
-        ("disk", values.size, "SIZE", "of a private view or workspace (default 4G)"),
-        ("max-depth", values.natural, "N", "how deep runs may be nested, by task (default 0)"),
-        ("max-runs", values.count, "N", "runs of the whole tree (default 32)"),
-        ("timeout", values.duration, "S", "wall clock of the run (default 1800)"),
-        ("idle-timeout", values.duration, "S", "silence of model and tools (default 300)"),
-        ("tool-timeout", values.duration, "S", "wall clock of one command (default 120)"),
-        ("corrections", values.natural, "N", "answers that miss --json-schema (default 3)"),
-        ("retries", values.natural, "N", "further tries of a model call that failed (default 5)"),
-    ]
-    for name, kind, metavar, text in table:
-        group.add_argument(f"--{name}", type=kind, metavar=metavar, help=text)
-
-
-def _output(group: Any) -> None:
-    group.add_argument("--output-format", choices=["text", "json", "stream-json"], default="text")
-    group.add_argument("--label", metavar="TEXT", help="a name that stands in the result")
-    group.add_argument("--transcript", metavar="FILE", help="write every reply and result there")
-    group.add_argument("--patch", metavar="FILE", help="write the changes there, for git apply")
-    group.add_argument(
-        "--keep-patch",
-        type=float,
-        default=7.0,
-        metavar="DAYS",
-        help="how long the patch of a run that did not commit is kept (default 7)",
-    )
-    group.add_argument("-q", "--quiet", action="store_true", help="nothing on stderr but errors")
-    group.add_argument("-v", "--verbose", action="store_true", help="more on stderr")
+    flags.add_rights(parser.add_argument_group("rights"))
+    flags.add_attempts(parser.add_argument_group("attempts"))
+    flags.add_limits(parser.add_argument_group("limits"))
+    flags.add_output(parser.add_argument_group("output"))
 
 
 def _exec(commands: Any) -> None:
@@ -335,11 +197,12 @@ def _mcp(commands: Any) -> None:
     parser.add_argument(
         "--at-once", type=values.count, default=8, metavar="N", help="runs at a time (default 8)"
     )
-    _rights(parser.add_argument_group("rights"))
-    _limits(parser.add_argument_group("limits"))
+    flags.add_rights(parser.add_argument_group("rights"))
+    flags.add_limits(parser.add_argument_group("limits"))
 
 
 def _run_mcp(options: Any) -> int:
+    from forkrun.cli.jobs import job_of
     from forkrun.cli.mcp import main
 
     # What a server has no flag for is as it is without the flag.
@@ -395,6 +258,8 @@ def _run_recover(options: Any) -> int:
 
 
 def _run_spawn(options: Any) -> int:
+    from forkrun.cli.jobs import hooks_of, job_of, snapshot_of
+
     if options.estimate:
         from forkrun.cli.estimate import print_estimate
 
@@ -421,158 +286,3 @@ def _run_exec(options: Any) -> int:
     from forkrun.cli.spawn import execute
 
     return execute(sys.stdin.buffer.read(), early=options.early)
-
-
-_LIMITS = {
-    "max_turns": "max_turns",
-    "max_tokens": "max_tokens",
-    "max_total_tokens": "max_total_tokens",
-    "max_budget_usd": "max_budget_usd",
-    "max_depth": "max_depth",
-    "max_runs": "max_runs",
-    "corrections": "corrections",
-    "retries": "retries",
-    "cpu_time": "cpu_s",
-    "memory": "memory_bytes",
-    "processes": "processes",
-    "disk": "disk_bytes",
-    "timeout": "timeout_s",
-    "idle_timeout": "idle_timeout_s",
-    "tool_timeout": "tool_timeout_s",
-}
-
-
-def job_of(options: Any) -> Any:
-    """Give the job that the flags of `spawn` describe. Raises UsageError."""
-    from forkrun.job import Job
-    from forkrun.limits import Limits
-
-    given = {field: getattr(options, flag) for flag, field in _LIMITS.items()}
-    job = Job(
-        prompt=_prompt(options),
-        dangling=options.dangling,
-        break_cache=options.break_cache,
-        model=options.model,
-        label=options.label,
-        system=options.system,
-        append_system_prompt=options.append_system_prompt,
-        json_schema=_schema(options.json_schema),
-        tools=options.tools,
-        allow=tuple(options.allow),
-        deny=tuple(options.deny),
-        parents=_parent_rules(options.parent_policy),
-        workspace=options.workspace,
-        commit_ignored=options.commit_ignored,
-        protect=tuple(options.protect),
-        attempts=options.attempts,
-        check=options.check,
-        best=options.best,
-        patch=options.patch,
-        keep_patch_days=options.keep_patch,
-        cwd=options.cwd,
-        root=options.root and os.path.realpath(options.root),
-        network=options.network,
-        sandbox=options.sandbox,
-        readable=tuple(map(os.path.abspath, options.readable)),
-        writable=tuple(map(os.path.abspath, options.writable)),
-        env=dict(_variable(text) for text in options.env),
-        limits=Limits(**{field: value for field, value in given.items() if value is not None}),
-        transcript=options.transcript,
-        mcp_servers=_mcp_servers(options.mcp_config),
-    )
-    if options.agent is None:
-        return job
-    from forkrun.cli.agents import as_agent
-
-    return as_agent(options.agent, job, is_fork=options.snapshot is not None, quiet=options.quiet)
-
-
-def _mcp_servers(given: Sequence[str]) -> dict[str, Any]:
-    if not given:
-        return {}
-    from forkrun.cli import tell
-    from forkrun.mcp.reading import read_servers
-
-    servers, notices = read_servers(given, environ=os.environ)
-    for notice in notices:
-        tell(notice)
-    return servers
-
-
-def _prompt(options: Any) -> str:
-    if options.prompt is None and options.prompt_file is None:
-        if options.estimate:
-            return ""
-        raise UsageError(
-            "one of --prompt and --prompt-file is required", hint="see forkrun spawn --help"
-        )
-    if options.prompt not in (None, "-"):
-        return str(options.prompt)
-    source = options.prompt_file or "-"
-    try:
-        content = sys.stdin.buffer.read() if source == "-" else _read(source, "the prompt")
-        return content.decode()
-    except UnicodeDecodeError as error:
-        raise UsageError(f"the prompt is not UTF-8, at byte {error.start}: {source}") from error
-
-
-def snapshot_of(options: Any) -> Any:
-    """Give the snapshot that `--snapshot` names, or None. Raises UsageError and InputError."""
-    if options.snapshot is None:
-        return None
-    if options.snapshot == "-":
-        if options.prompt == "-" or options.prompt_file == "-":
-            raise UsageError(
-                "the prompt and the snapshot cannot both be read from stdin",
-                hint="put one of them into a file",
-            )
-        text, source = sys.stdin.buffer.read(), "snapshot on stdin"
-    else:
-        text, source = _read(options.snapshot, "the snapshot"), options.snapshot
-    from forkrun.snapshot.freeze import Snapshot
-
-    return Snapshot.from_json(text, source=source)
-
-
-def _schema(given: str | None) -> Any:
-    if given is None:
-        return None
-    from forkrun.structured.shape import decode_schema
-
-    if given.lstrip().startswith("{"):
-        return decode_schema(given.encode(), source="--json-schema")
-    return decode_schema(_read(given, "the JSON schema"), source=given)
-
-
-def hooks_of(options: Any) -> Any:
-    """Give the hooks that `--hooks` names, or None. Raises ConfigurationError."""
-    if options.hooks is None:
-        return None
-    from forkrun.hooks import Hooks
-
-    return Hooks.from_file(options.hooks)
-
-
-def _parent_rules(path: str | None) -> tuple[Any, ...]:
-    if path is None:
-        return ()
-    from forkrun.policy.policy import decode_rules
-
-    return (decode_rules(_read(path, "the parent's policy"), source=path),)
-
-
-def _read(path: str, what: str) -> bytes:
-    try:
-        with open(path, "rb") as file:
-            return file.read()
-    except OSError as error:
-        raise UsageError(f"cannot read {what} ({error.strerror}): {path}") from error
-
-
-def _variable(text: str) -> tuple[str, str]:
-    name, has_value, value = text.partition("=")
-    if has_value:
-        return name, value
-    if name not in os.environ:
-        raise UsageError(f"--env names a variable that is not set here: {name}")
-    return name, os.environ[name]
