@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,12 +17,13 @@ SETTLE_S = 20.0
 
 
 @pytest.fixture
-def ws(tmp_path: Path) -> Path:
-    """A workspace with one file."""
+def ws(tmp_path: Path) -> Iterator[Path]:
+    """A workspace with one file; gone afterwards, since Python cannot remove a tree of any depth."""
     path = tmp_path / "ws"
     path.mkdir()
     (path / "a.txt").write_text("before\n")
-    return path
+    yield path
+    subprocess.run(["rm", "-rf", path], check=True)
 
 
 def settle(ws: Path, command: str, *arguments: str) -> dict:
