@@ -109,7 +109,9 @@ def test_D05_large_prompts_work_and_stand_in_no_argument_list(workspace: Path) -
     flags = ("--model", model, "--transcript", transcript, "--output-format", "json")
     snapshot = workspace.parent / "snapshot.json"
     history = [{"role": "user", "content": "y" * 5_000_000}]
-    snapshot.write_text(json.dumps({"model": "m", "max_tokens": 9, "messages": history}))
+    tools = [{"name": "bash", "input_schema": {"type": "object"}}]
+    parent = {"model": "m", "max_tokens": 9, "tools": tools, "messages": history}
+    snapshot.write_text(json.dumps(parent))
     for context in (("--append-system-prompt", "s" * 100_000), ("--snapshot", snapshot)):
         done = run("spawn", "--prompt-file", prompt, *flags, *context, cwd=workspace, check=0)
         assert json.loads(done.stdout)["summary"] == "done"
