@@ -16,7 +16,8 @@ HANG_S = 100
 
 def need(package: str) -> None:
     """Skip where a recipe's package is not installed; fail where all of them are asked for."""
-    if find_spec(package) is None:
+    found = find_spec(package)
+    if found is None or found.origin is None:  # a folder of that name is no package
         if os.environ.get("FORKRUN_REQUIRE_RECIPES") == "1":
             pytest.fail(f"{package} is not installed")
         pytest.skip(f"{package} is not installed; it is in the dependency group `recipes`")
