@@ -4,6 +4,7 @@ Usage: hostile_child.py WAY SANDBOX_FOLDER PATH_ENTRY… CHANNEL_FD,UPPER_FD
 """
 
 import os
+import resource
 import signal
 import socket
 import sys
@@ -88,6 +89,10 @@ if way == "done-before-ready":
     channel.send(Done())
 channel.send(Ready(report=Report(tier="none")))
 at("ready")
+if way == "spin":
+    resource.setrlimit(resource.RLIMIT_CPU, (1, 2))
+    while True:
+        pass
 if way in RAW:
     sock.sendall(RAW[way])
     if way == "half-a-frame":

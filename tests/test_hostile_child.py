@@ -158,6 +158,18 @@ def test_a_stopped_child_is_ended_when_idle(how: str, run_child) -> None:
     assert result.stop_reason == "idle_timeout"
 
 
+def test_a_worker_at_its_bound_on_cpu_time_is_no_crash(run_child) -> None:
+    """A worker that spins is ended by the kernel, and the result names the bound."""
+    result = run_child("spin", cpu_s=1)
+    assert result.stop_reason == "resource_limit", result.error
+    assert (result.limit.kind, result.limit.value) == ("cpu", 1)
+
+
+def test_cpu_time_that_was_not_used_is_a_crash(run_child) -> None:
+    """The signal alone proves nothing: a child can send it to itself."""
+    assert run_child("ready:SIGXCPU", cpu_s=60).stop_reason == "crashed"
+
+
 def test_a_sandbox_that_cannot_be_had_is_no_run(run_child) -> None:
     """The child's word that it is not confined ends the run before any call of the model."""
     result = run_child("no-sandbox")
