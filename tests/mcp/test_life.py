@@ -88,7 +88,7 @@ def test_flags_that_cannot_be_meant_end_it_at_once(tmp_path: Path) -> None:
     """A wrong flag is one line on stderr and exit code 2, not a server whose calls all fail."""
     workspace = tmp_path / "ws"
     workspace.mkdir()
-    for arguments in (("--tools", "knife"), ("--cwd", "/nowhere"), ("--prompt", "x")):
+    for arguments in (("--tools", "knife"), ("--cwd", str(tmp_path / "gone")), ("--prompt", "x")):
         done = run("mcp", *arguments, cwd=workspace, check=2)
         assert done.stdout == b""
         assert b"Traceback" not in done.stderr
