@@ -16,8 +16,8 @@ from forkrun.workspace.oldpatches import sweep_old
 from forkrun_sandbox.launch import group_parents, sweep
 
 
-def sweep_groups(state: str) -> None:
-    """Remove the control groups of killed runs, and remember where ours will be.
+def sweep_groups(state: str, *, remember: bool) -> None:
+    """Remove the control groups of killed runs; with `remember`, note down where ours will be.
 
     A group lies below that of the process which made it: another session's or service's, maybe.
     """
@@ -30,7 +30,7 @@ def sweep_groups(state: str) -> None:
                 os.unlink(os.path.join(folder, name))
     # Where the state cannot be written, a group left by a kill is found from the same place only.
     with contextlib.suppress(OSError):
-        for directory in set(own) - set(known.values()):
+        for directory in set(own) - set(known.values()) if remember else ():
             os.makedirs(folder, mode=0o700, exist_ok=True)
             os.symlink(directory, os.path.join(folder, f"{zlib.crc32(directory.encode()):08x}"))
 

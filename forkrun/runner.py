@@ -169,14 +169,14 @@ class Runner:
             snapshot = Snapshot.from_json(bytes(job.snapshot))
         if snapshot is not None:
             check_fork(job)
-        model = self._model_for(job, snapshot)
+        answering = self._model_for(job, snapshot)
         run = Run(
             job,
             confinement=self._confinement,
             start=self._launcher.start,
             recovered=self._tidy(job),
             snapshot=snapshot,
-            model=model,
+            model=answering,
             environ=self._environ,
             emit=on_event or _nobody,
             can_use_tool=can_use_tool,

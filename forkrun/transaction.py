@@ -69,10 +69,15 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
     recovered: tuple[Recovery, ...] = ()
 
 
-def tidy(workspace: str, *, environ: Mapping[str, str], keep_days: float) -> tuple[Recovery, ...]:
-    """Finish or undo commits that were killed here, and remove what killed runs left behind."""
+def tidy(
+    workspace: str, *, environ: Mapping[str, str], keep_days: float, runs_follow: bool = True
+) -> tuple[Recovery, ...]:
+    """Finish or undo commits that were killed here, and remove what killed runs left behind.
+
+    Where `runs_follow`, it is remembered where their control groups will be.
+    """
     state = state_folder(environ)
-    sweep_groups(state)
+    sweep_groups(state, remember=runs_follow)
     if not os.path.isdir(state):
         return ()
     sweep_views(state)

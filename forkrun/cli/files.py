@@ -38,7 +38,7 @@ def recover(cwd: str) -> int:
     say also where else there were commits."""
     _check(cwd)
     state = state_folder(os.environ)
-    recovered = tidy(cwd, environ=os.environ, keep_days=math.inf)
+    recovered = tidy(cwd, environ=os.environ, keep_days=math.inf, runs_follow=False)
     for each in recovered:
         tell(recovery_in_words(each))
     if not recovered:
