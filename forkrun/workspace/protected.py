@@ -8,6 +8,7 @@ it does not on some filesystems.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 
@@ -89,12 +90,7 @@ class Protection:
     """Finds the protected part of paths; what is known of a directory is not asked again."""
 
     def __init__(self, patterns: Iterable[str] = PROTECTED) -> None:
-        folded = [pattern.casefold() for pattern in patterns]
-        # Of each number of parts one expression: the last parts of a path are matched against it.
-        self._matchers = [
-            (slashes, re.compile("|".join(map(anchored_regex, group))))
-            for slashes, group in _by_depth(folded).items()
-        ]
+        self._matchers = _matchers(tuple(patterns))
         self._parts: dict[str, str | None] = {"": None}
 
     def part(self, path: str) -> str | None:
@@ -131,8 +127,16 @@ def protected_part(path: str, *, protected: Iterable[str] = PROTECTED) -> str | 
     return Protection(protected).part(path)
 
 
-def _by_depth(patterns: Iterable[str]) -> dict[int, list[str]]:
+@functools.lru_cache(maxsize=8)
+def _matchers(patterns: tuple[str, ...]) -> tuple[tuple[int, re.Pattern[str]], ...]:
+    """Give one expression for each number of slashes: the last parts of a path are held against it.
+
+    To translate some 250 patterns takes 3 ms, and a process has few sets of them.
+    """
     groups: dict[int, list[str]] = {}
     for pattern in patterns:
-        groups.setdefault(pattern.count("/"), []).append(pattern)
-    return groups
+        groups.setdefault(pattern.count("/"), []).append(pattern.casefold())
+    return tuple(
+        (slashes, re.compile("|".join(map(anchored_regex, group))))
+        for slashes, group in groups.items()
+    )
