@@ -27,7 +27,7 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, NoReturn
 
-from . import confine, guard, kernel
+from . import confine, guard, init, kernel
 from .canary import try_forbidden
 from .confine import Identity
 from .fault import SandboxFault
@@ -41,6 +41,7 @@ _NAMESPACES = {
     "cgroup": kernel.CLONE_NEWCGROUP,
 }
 _GO = b"g"
+_NO_RIGHTS_OF_ROOT = 0b11  # SECBIT_NOROOT and its lock: capabilities(7)
 
 
 def prepare() -> None:
@@ -52,6 +53,7 @@ def prepare_for_many() -> None:
     """Work out ahead of time what is the same for all forks of this process: for a zygote, which
     has imported everything that its forks will need."""
     prepare()
+    init.load()
     confine.own_paths(is_in_foreign_root=False)
     usual = Spec(tier="full", workspace="/", workspace_mode="overlay")
     for gid in (0, 1):
@@ -254,6 +256,8 @@ def _build_and_reap(plan: _Plan, worker: int, *, ready: int, go: int) -> NoRetur
         _write_maps(identity, directory=os.open(str(worker), at, dir_fd=built.proc))
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
+    # Not even root gains a right by what PID 1 runs from here on.
+    kernel.prctl(kernel.PR_SET_SECUREBITS, _NO_RIGHTS_OF_ROOT)
     confine.become(identity)
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.drop_capabilities()
@@ -261,8 +265,8 @@ def _build_and_reap(plan: _Plan, worker: int, *, ready: int, go: int) -> NoRetur
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     _end_with(watched)
-    os.write(go, b"p" if pid_max_set else b"n")
-    guard.run_init(worker, watched=watched, status=plan.status)
+    go_byte = b"p" if pid_max_set else b"n"
+    guard.run_init(worker, watched=watched, status=plan.status, go=go, go_byte=go_byte)
 
 
 def _end_with(watched: tuple[int, ...]) -> None:

@@ -5,7 +5,7 @@
 
 - The intermediate is the process that the parent started. It waits, ends as the worker ended, and
   takes the sandbox with it when it is killed.
-- PID 1 of the process namespace reaps. When it ends, the kernel kills everything in the namespace
+- PID 1 of the process namespace reaps, as a small program of its own (`init`). When it ends, the kernel kills everything in the namespace
   before its descriptor reports the end: pid_namespaces(7).
 - Without a process namespace (`guard_descendants`) one process does both: it adopts every orphan
   (prctl PR_SET_CHILD_SUBREAPER) and kills in a loop until it has no descendant left.
@@ -24,7 +24,7 @@ import signal
 import struct
 from typing import NoReturn
 
-from . import kernel
+from . import init, kernel
 from .fault import SandboxFault
 
 _FAILED = 125
@@ -108,7 +108,8 @@ def kill_strays(keep: set[int]) -> None:
 
 def stay(init: int, *, status: int) -> NoReturn:
     """Be the intermediate: wait for PID 1 and end as the worker ended. `status` is a pipe."""
-    _let_go(keep=(status,))
+    _let_go()
+    kernel.close_all_but((0, 1, 2, status))
     told = os.read(status, 4)
     _, ended = os.waitpid(init, 0)
     end_like(struct.unpack("=i", told)[0] if len(told) == 4 else ended)
@@ -127,22 +128,38 @@ def end_like(wait_status: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(wait_status))
 
 
-def run_init(worker: int, *, watched: tuple[int, ...], status: int) -> NoReturn:
-    """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end.
+def run_init(
+    worker: int, *, watched: tuple[int, ...], status: int, go: int = -1, go_byte: bytes = b"g"
+) -> NoReturn:
+    """Be PID 1: let the worker go, reap until it ends or one of the pidfds in `watched`, then end.
 
-    How the worker ended is written to the pipe `status`; with -1, our own exit status says it.
+    `go_byte` is written to the pipe `go`, and how the worker ended to the pipe `status`, where they
+    are not -1; our own exit status says it too. `watched` are one or two.
     """
     told = _signal_descriptor(signal.SIGCHLD)
-    _let_go(keep=(*watched, told, *((status,) if status >= 0 else ())))
-    ended = _wait_for(worker, watched=watched, told=told)
+    init.load()
+    _let_go()
+    _arrange(told, watched[0], watched[-1], go, status)
+    if worker == init.WORKER:
+        init.run(go_byte)
+    # It could not be run: the same in Python.
+    os.write(init.GO, go_byte)
+    os.close(init.GO)
+    ended = _wait_for(worker, watched=init.WATCHED, told=init.TOLD)
     if ended is None:
         os._exit(_BY_SIGNAL + signal.SIGKILL)
-    if status >= 0:
-        os.write(status, struct.pack("=i", ended))
-        os._exit(0)
+    os.write(init.STATUS, struct.pack("=i", ended))
     # No signal that it sends itself ends a PID 1: pid_namespaces(7).
     code = os.waitstatus_to_exitcode(ended)
     os._exit(code if code >= 0 else _BY_SIGNAL - code)
+
+
+def _arrange(*descriptors: int) -> None:
+    """Give these descriptors the numbers from 3 on, -1 for /dev/null, and close all others."""
+    found = [init.aside(0 if descriptor < 0 else descriptor) for descriptor in descriptors]
+    for number, descriptor in enumerate(found, init.TOLD):
+        os.dup2(descriptor, number)
+    kernel.close_all_but((0, 1, 2, *range(init.TOLD, init.TOLD + len(found)), *init.loaded()))
 
 
 def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:
@@ -153,7 +170,8 @@ def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:
     from .survivors import kill_descendants
 
     told = _signal_descriptor(signal.SIGCHLD, signal.SIGTERM)
-    _let_go(keep=(*watched, told))
+    _let_go()
+    kernel.close_all_but((0, 1, 2, *watched, told))
     ended = _wait_for(worker, watched=watched, told=told)
     kill_descendants(os.getpid())
     if ended is None:
@@ -161,12 +179,11 @@ def guard_descendants(worker: int, *, watched: tuple[int, ...]) -> NoReturn:
     end_like(ended)
 
 
-def _let_go(keep: tuple[int, ...]) -> None:
-    """Hold no descriptor that is not ours, so that an end of file means what it should."""
+def _let_go() -> None:
+    """Read and write nothing of anybody, so that an end of file means what it should."""
     null = os.open("/dev/null", os.O_RDWR)
     for descriptor in (0, 1, 2):
         os.dup2(null, descriptor)
-    kernel.close_all_but((0, 1, 2, *keep))
 
 
 def _signal_descriptor(*numbers: signal.Signals) -> int:

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -105,12 +105,17 @@ class Person:
         return [self.python, *interpreter("__main__", "program", *options)[1:]]
 
     def run(
-        self, command: list[str], *options: str, cwd: Path, timeout: float = 60, **more: Any
+        self,
+        command: list[str],
+        *options: str,
+        cwd: Path,
+        timeout: float = 60,
+        before: Sequence[str] = (),
+        **more: Any,
     ) -> subprocess.CompletedProcess[str]:
-        """Run a command in a sandbox whose workspace is `cwd`."""
-        return self.run_freely(
-            self.argv(*options, "--", *command), cwd=cwd, timeout=timeout, **more
-        )
+        """Run a command in a sandbox whose workspace is `cwd`; `before` starts the sandbox."""
+        argv = [*before, *self.argv(*options, "--", *command)]
+        return self.run_freely(argv, cwd=cwd, timeout=timeout, **more)
 
     def run_freely(
         self, command: list[str], *, cwd: Path, timeout: float = 60, **more: Any

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 import signal
-import threading
 import time
 from types import FrameType, TracebackType
 
@@ -28,10 +27,13 @@ class Patience:
         self._is_matching = False
 
     def __enter__(self) -> Patience:
-        self._has_timer = threading.current_thread() is threading.main_thread()
-        if self._has_timer:
+        try:
             self._before = signal.signal(signal.SIGALRM, self._ring)
-            signal.setitimer(signal.ITIMER_REAL, self.limit_s, 0.05)
+        except ValueError:  # not the main thread
+            self._has_timer = False
+            return self
+        self._has_timer = True
+        signal.setitimer(signal.ITIMER_REAL, self.limit_s, 0.05)
         return self
 
     def __exit__(

@@ -1,0 +1,118 @@
+"""PID 1 of a sandbox as a program of its own: one page of code instead of an interpreter.
+
+All that PID 1 does once the sandbox stands is to reap and to watch. An interpreter that waits for
+that holds some 2 MiB of pages of its own, for each sandbox; and what is not in memory cannot be
+misused. `init.S` is the source of the program, with what it expects; it is run from a sealed file
+in memory (memfd_create(2), execveat(2)).
+
+Where that cannot be done - another machine, a kernel that forbids to run such files - PID 1 stays
+an interpreter: `guard.run_init`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import struct
+
+from . import kernel
+
+NAME = b"forkrun-init"
+WORKER = 2  # the first child of PID 1
+# The program's descriptors, and where those begin that are not.
+TOLD, WATCHED, GO, STATUS = 3, (4, 5), 6, 7
+ASIDE = 16
+
+_X86_64 = """
+    4889e3bf0400000031f6b89d0000000f05bf0f000000488b7308b89d0000000f05bf06000000488b7310ba010000
+    00b8010000000f05bf06000000b8030000000f054881ec0001000048c7c7ffffffff4889e6ba010000004531d2b8
+    3d0000000f054883f80274704885c07fdc0f889b000000488d7c2410c70703000000c7470401000000c747080400
+    0000c7470c01000000c7471005000000c7471401000000be0300000048c7c2ffffffffb8070000000f05668b4424
+    1e660b442426754ebf03000000488d742440ba8000000031c00f05e971ffffffbf070000004889e6ba04000000b8
+    010000000f058b3c2489f883e07f74088db880000000eb09c1ef0881e7ff000000b8e70000000f05bf89000000eb
+    f2
+"""
+_AARCH64 = """
+    f3030091800080d2010080d2e81480d2010000d4e00180d2610640f9e81480d2010000d4c00080d2610a40f92200
+    80d2080880d2010000d4c00080d2280780d2010000d4ff0304d100008092e1030091220080d2030080d2882080d2
+    010000d41f0800f1800300541f0000f1ecfeff54cb040054e04300912a0080526900805209280029890080520928
+    0129a900805209280229610080d2020080d2030080d2040080d2280980d2010000d4e93f4079ea4f407929010a2a
+    89020035600080d2e1030191021080d2e80780d2010000d4deffff17e00080d2e1030091820080d2080880d20100
+    00d4e00340b901180012610000342000021102000014003c0853c80b80d2010000d420118052fdffff17
+"""
+# The code, and e_machine of elf(5).
+_MACHINES = {"x86_64": (_X86_64, 62), "aarch64": (_AARCH64, 183)}
+_ADDRESS, _PAGE = 0x400000, 0x10000
+_HEADER_BYTES, _SEGMENT_BYTES, _SEGMENTS = 64, 56, 2
+_LOAD, _STACK, _READ, _WRITE, _EXECUTE = 1, 0x6474E551, 4, 2, 1
+_MFD_CLOEXEC, _MFD_ALLOW_SEALING, _MFD_EXEC = 1, 2, 0x10
+_F_DUPFD_CLOEXEC, _F_ADD_SEALS, _ALL_SEALS = 1030, 1033, 0xF
+
+_programs: list[int] = []
+
+
+def code(machine: str) -> bytes:
+    """Give the instructions of the program. Raises KeyError for a machine that it has none for."""
+    return bytes.fromhex(_MACHINES[machine][0])
+
+
+def program(machine: str) -> bytes:
+    """Give the program as an ELF file: headers and code in one segment; elf(5)."""
+    instructions, number = code(machine), _MACHINES[machine][1]
+    start = _HEADER_BYTES + _SEGMENTS * _SEGMENT_BYTES
+    size = start + len(instructions)
+    identity = b"\x7fELF\x02\x01\x01" + bytes(9)  # 64 bits, little-endian
+    header = identity + struct.pack(
+        "<HHIQQQIHHHHHH",
+        *(2, number, 1, _ADDRESS + start, _HEADER_BYTES, 0, 0),
+        *(_HEADER_BYTES, _SEGMENT_BYTES, _SEGMENTS, 0, 0, 0),
+    )
+    load = (_LOAD, _READ | _EXECUTE, 0, _ADDRESS, _ADDRESS, size, size, _PAGE)
+    stack = (_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16)
+    return header + b"".join(struct.pack("<IIQQQQQQ", *each) for each in (load, stack)) + instructions
+
+
+def load() -> None:
+    """Have the program ready, for this process and those that are forked from it."""
+    if _programs:
+        return
+    with contextlib.suppress(OSError, KeyError):
+        _programs.append(_file_of(program(os.uname().machine)))
+
+
+def loaded() -> tuple[int, ...]:
+    """Give the descriptor of the program, if it is there."""
+    return tuple(_programs)
+
+
+def run(go_byte: bytes) -> None:
+    """Be the program, on its descriptors; return only where that cannot be done.
+
+    Our one child must be the worker, as process 2. `go_byte` is what it is told.
+    """
+    load()
+    arguments = (ctypes.c_char_p * 3)(NAME, go_byte, None)
+    environment = (ctypes.c_char_p * 1)(None)
+    for image in _programs:
+        with contextlib.suppress(OSError):
+            kernel.call("execveat", image, b"", arguments, environment, kernel.AT_EMPTY_PATH)
+
+
+def _file_of(content: bytes) -> int:
+    flags = _MFD_CLOEXEC | _MFD_ALLOW_SEALING
+    try:
+        descriptor = kernel.call("memfd_create", NAME, flags | _MFD_EXEC)
+    except OSError:  # before Linux 6.3, where every such file can be run
+        descriptor = kernel.call("memfd_create", NAME, flags)
+    try:
+        os.write(descriptor, content)
+        kernel.call("fcntl", descriptor, _F_ADD_SEALS, _ALL_SEALS)
+        return aside(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def aside(descriptor: int) -> int:
+    """Duplicate a descriptor to a number that is not one of the program's, closed by exec."""
+    return kernel.call("fcntl", descriptor, _F_DUPFD_CLOEXEC, ASIDE)
