@@ -10,6 +10,7 @@ from typing import Literal
 
 from forkrun.starting import Child, Early, Exit, package_folders, start_fresh, worker_argv
 from forkrun.zygote import Zygote, ZygoteGone
+from forkrun_sandbox.identity import shape_of
 from forkrun_sandbox.spec import Spec
 
 Start = Literal["warm", "exec"]
@@ -84,10 +85,11 @@ class Launcher:
             return child
         if not self._is_warm:
             return start_fresh(self._environ)
+        shape = shape_of(spec)
         try:
-            return await self._living().start(is_init=spec.tier == "full")
+            return await self._living().start(shape)
         except ZygoteGone:
-            return await self._living().start(is_init=spec.tier == "full")
+            return await self._living().start(shape)
 
     def _living(self) -> Zygote:
         """Give a zygote that lives, as far as is known."""

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import msgspec
 
-from forkrun_sandbox.spec import Report, Spec
+from forkrun_sandbox.spec import Report, Shape, Spec
 
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 
@@ -178,11 +178,12 @@ class Fault(Message, tag="fault"):
 
 class Fork(Message, tag="fork"):
     """To a zygote: fork a worker, with the four descriptors that come along: its ends of the
-    channel and of the socket for its upper directory, its stdout and its stderr. Where the zygote
-    may, the worker is PID 1 of a process namespace of its own if `is_init`."""
+    channel and of the socket for its upper directory, its stdout and its stderr. With a `shape`, it
+    will be told to enter a sandbox of that; where the zygote may, the worker is then PID 1 of a
+    process namespace of its own and begins at once."""
 
     number: int
-    is_init: bool = False
+    shape: Shape | None = None
 
 
 class Forked(Message, tag="forked"):

@@ -21,7 +21,7 @@ from forkrun.channel import Channel, decoder_of
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
 from forkrun.protocol import Done, Fault, Listed, Ready, Rules, Start, ToChild
-from forkrun_sandbox.enter import enter, prepare
+from forkrun_sandbox.enter import Begun, enter, prepare
 from forkrun_sandbox.fault import SandboxFault
 
 PARENT_GONE = 113
@@ -47,10 +47,11 @@ def be_worker(
     summary_fd: int,
     parent_pidfd: int | None = None,
     is_init: bool = False,
+    begun: Begun | None = None,
 ) -> NoReturn:
     """Be the child, to its end. `parent_pidfd` is that of the process to be outlived by nothing,
     where that is not the parent of this one; `is_init` says that this process is the first one of a
-    process namespace."""
+    process namespace, and `begun` what has been done of its sandbox."""
     os.dup2(2, 1)
     channel: Channel[ToChild] = Channel(socket.socket(fileno=channel_fd), ToChild)
     try:
@@ -62,6 +63,7 @@ def be_worker(
             upper_socket=upper_fd,
             meanwhile=prepare_tools,
             is_init=is_init,
+            begun=begun,
         )
         channel.send(Ready(report=report))
         _write_all(summary_fd, _work(start, channel).encode())

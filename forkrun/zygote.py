@@ -29,6 +29,7 @@ from forkrun.protocol import Fork, Forked, FromZygote, Message, Reap, Reaped
 from forkrun.starting import Child, Exit, close_ends, python_argv
 from forkrun.supervisor import readable
 from forkrun.text import printable
+from forkrun_sandbox.spec import Shape
 
 MAX_FORKS = 4
 MAX_REAPS = 64
@@ -83,12 +84,12 @@ class Zygote:
         """The process id of the zygote."""
         return self._process.pid
 
-    async def start(self, *, is_init: bool = False) -> Child:
-        """Fork a worker; with `is_init` as the first process of a namespace, where that can be had.
+    async def start(self, shape: Shape | None = None) -> Child:
+        """Fork a worker, which begins a sandbox of this shape at once, where that can be had.
 
         Raises ZygoteGone, and ForkrunError where the kernel refuses to fork.
         """
-        forking = asyncio.ensure_future(self._fork(is_init=is_init))
+        forking = asyncio.ensure_future(self._fork(shape))
         try:
             return await asyncio.shield(forking)
         except asyncio.CancelledError:
@@ -108,14 +109,14 @@ class Zygote:
         if self._process.stderr:
             self._process.stderr.close()
 
-    async def _fork(self, *, is_init: bool) -> Child:
+    async def _fork(self, shape: Shape | None) -> Child:
         channel, its_channel = socket.socketpair()
         upper, its_upper = socket.socketpair()
         out, its_out = os.pipe()
         err, its_err = os.pipe()
         try:
             sent = (its_channel.fileno(), its_upper.fileno(), its_out, its_err)
-            forked = await self._ask(Fork(number=next(self._numbers), is_init=is_init), *sent)
+            forked = await self._ask(Fork(number=next(self._numbers), shape=shape), *sent)
         except BaseException:
             close_ends(channel, upper, out, err)
             raise

@@ -6,6 +6,9 @@ It has one thread and never starts another; that is what makes a fork of it safe
 exec with an environment that was built for workers, so neither its memory nor `/proc` holds a
 secret of its owner. It is the subreaper of its forks: what a killed worker leaves behind comes to
 it and is killed. When its owner ends, or lets go of the control socket, it ends too.
+
+Where it may make namespaces, a fork is PID 1 of one and begins its sandbox at once. When all is
+quiet, one such fork is made ahead of time, of the shape that was asked for last: a spare.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from __future__ import annotations
 import gc
 import os
 import select
+import signal
 import socket
 import sys
 from collections.abc import Callable
@@ -23,7 +27,7 @@ import msgspec
 
 from forkrun.protocol import Fork, Forked, FromZygote, Reap, Reaped, ToZygote
 from forkrun.worker import be_worker, prepare_tools
-from forkrun_sandbox.enter import prepare_for_many
+from forkrun_sandbox.enter import Begun, begin, prepare_for_many
 from forkrun_sandbox.guard import (
     adopt_orphans,
     fork_init,
@@ -32,10 +36,13 @@ from forkrun_sandbox.guard import (
     own_process_namespace,
     wait_status_of_init,
 )
+from forkrun_sandbox.spec import Shape
 
 MAX_MESSAGE_BYTES = 4096
 SWEEP_MS = 50
 SWEEPS = 40
+# So late that it does not take its core from the run that has just begun.
+SPARE_AFTER_MS = 8
 WARM = ("bash", "reading", "writing", "replacing", "searching", "listing", "ripgrep", "processes")
 """The modules of `forkrun.tools` that a first call would import; the rest follows from them."""
 
@@ -52,99 +59,187 @@ def main(be: Callable[..., NoReturn] = be_worker) -> NoReturn:
     prepare_for_many()
     gc.collect()
     gc.freeze()  # so that forks do not copy the pages of what exists, to mark it as still in use
-    namespace = own_process_namespace() if is_privileged() else -1
-    _serve(_Zygote(control, owner, namespace, be, set(), set()))
-
-
-class _Zygote(NamedTuple):
-    """What the zygote holds. `namespace` is that of its own process ids, -1 where it may make none;
-    `inits` are the workers that are PID 1 of one."""
-
-    control: socket.socket
-    owner: int
-    namespace: int
-    be: Callable[..., NoReturn]
-    workers: set[int]
-    inits: set[int]
-
-
-def _serve(zygote: _Zygote) -> NoReturn:
-    control, owner = zygote.control, zygote.owner
-    decoder = msgspec.msgpack.Decoder(ToZygote)
-    poll = select.poll()
-    poll.register(control, select.POLLIN)
-    poll.register(owner, select.POLLIN)
-    sweeps = 0
-    while True:
-        ready = {fd for fd, _ in poll.poll(SWEEP_MS if sweeps else None)}
-        if owner in ready:
-            break
-        if not ready:
-            kill_strays(keep=zygote.workers)
-            sweeps -= 1
-            continue
-        message, descriptors, _, _ = socket.recv_fds(control, MAX_MESSAGE_BYTES, 4)
-        if not message:
-            break
-        answer: FromZygote
-        match decoder.decode(message):
-            case Fork() as asked:
-                answer = _fork(zygote, asked, descriptors)
-            case Reap() as asked:
-                answer, was_killed = _reap(zygote, asked)
-                # What a killed worker leaves behind may come to us a little later.
-                sweeps = SWEEPS if was_killed else sweeps
-                kill_strays(keep=zygote.workers)
-        control.send(msgspec.msgpack.encode(answer))
+    _Zygote(control, owner=owner, be=be).serve()
     os._exit(0)
 
 
-def _fork(zygote: _Zygote, asked: Fork, descriptors: list[int]) -> Forked:
-    is_init = asked.is_init and zygote.namespace >= 0
-    refusal = None
-    try:
-        pid = fork_init(zygote.namespace) if is_init else os.fork()
-    except OSError as error:
-        pid, refusal = 0, error.strerror
-    else:
+class _Spare(NamedTuple):
+    """A fork that has begun a sandbox before anybody has asked for it. Over `control` it is told
+    the descriptors of its run; when that closes, it ends."""
+
+    pid: int
+    shape: Shape
+    control: socket.socket
+
+
+class _Zygote:
+    """The zygote, and what it has forked."""
+
+    def __init__(self, control: socket.socket, *, owner: int, be: Callable[..., NoReturn]) -> None:
+        """`owner` is a pidfd; `be` is what its forks do."""
+        self._control = control
+        self._owner = owner
+        self._be = be
+        self._namespace = own_process_namespace() if is_privileged() else -1
+        self._mounts = os.open("/proc/self/mountinfo", os.O_RDONLY | os.O_CLOEXEC)
+        self._workers: set[int] = set()
+        self._inits: set[int] = set()
+        self._spare: _Spare | None = None
+        self._wanted: Shape | None = None
+        self._sweeps = 0
+
+    def serve(self) -> None:
+        """Do what the owner asks, until it is gone."""
+        decoder = msgspec.msgpack.Decoder(ToZygote)
+        poll = select.poll()
+        for descriptor in (self._control, self._owner):
+            poll.register(descriptor, select.POLLIN)
+        # Readable in this way when something is mounted or unmounted: proc_pid_mounts(5).
+        poll.register(self._mounts, select.POLLPRI)
+        while True:
+            ready = {fd for fd, _ in poll.poll(self._patience_ms())}
+            if self._owner in ready:
+                break
+            if self._mounts in ready:
+                self._drop_spare()
+            if self._control.fileno() in ready:
+                message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 4)
+                if not message:
+                    break
+                answer = self._answer(decoder.decode(message), descriptors)
+                self._control.send(msgspec.msgpack.encode(answer))
+            elif not ready:
+                self._use_the_quiet()
+        self._drop_spare()
+
+    def _patience_ms(self) -> int | None:
+        if self._wanted is not None and self._spare is None:
+            return SPARE_AFTER_MS
+        return SWEEP_MS if self._sweeps else None
+
+    def _use_the_quiet(self) -> None:
+        if self._wanted is not None and self._spare is None:
+            self._prepare_spare(self._wanted)
+        elif self._sweeps:
+            self._sweep()
+            self._sweeps -= 1
+
+    def _answer(self, asked: ToZygote, descriptors: list[int]) -> FromZygote:
+        if isinstance(asked, Fork):
+            try:
+                pid = self._worker_of(asked.shape, descriptors)
+            except OSError as refusal:
+                return Forked(number=asked.number, pid=0, refusal=refusal.strerror)
+            finally:
+                for descriptor in descriptors:
+                    os.close(descriptor)
+            self._workers.add(pid)
+            return Forked(number=asked.number, pid=pid)
+        reaped, was_killed = self._reap(asked)
+        # What a killed worker leaves behind may come to us a little later.
+        self._sweeps = SWEEPS if was_killed else self._sweeps
+        self._sweep()
+        return reaped
+
+    def _worker_of(self, shape: Shape | None, descriptors: list[int]) -> int:
+        """Give a worker that holds these descriptors: the spare, or a new fork."""
+        if shape is None or self._namespace < 0:
+            pid = os.fork()
+            if pid == 0:
+                self._be_fork(descriptors)
+            return pid
+        self._wanted = shape
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            if spare.shape == shape and _handed_over(spare, descriptors):
+                return spare.pid
+            self._end(spare)
+        pid = self._fork_init()
         if pid == 0:
-            zygote.control.close()
-            _be_fork(zygote, descriptors, is_init=is_init)
-        zygote.workers.add(pid)
-        if is_init:
-            zygote.inits.add(pid)
-    for descriptor in descriptors:
-        os.close(descriptor)
-    return Forked(number=asked.number, pid=pid, refusal=refusal)
+            self._be_fork(descriptors, begun=begin(shape, parent_pidfd=self._owner))
+        return pid
+
+    def _prepare_spare(self, shape: Shape) -> None:
+        ours, theirs = socket.socketpair()
+        try:
+            pid = self._fork_init()
+        except OSError:
+            self._wanted = None  # there is no room for one that nobody has asked for
+            ours.close()
+            theirs.close()
+            return
+        if pid == 0:
+            ours.close()
+            begun = begin(shape, parent_pidfd=self._owner)
+            _, descriptors, _, _ = socket.recv_fds(theirs, 1, 4)
+            if len(descriptors) != 4:
+                os._exit(0)
+            theirs.close()
+            self._be_fork(descriptors, begun=begun)
+        theirs.close()
+        self._spare = _Spare(pid, shape, ours)
+
+    def _fork_init(self) -> int:
+        pid = fork_init(self._namespace)
+        if pid:
+            self._inits.add(pid)
+        return pid
+
+    def _be_fork(self, descriptors: list[int], begun: Begun | None = None) -> NoReturn:
+        """Be the worker: as a fresh one is when its `main` begins."""
+        self._control.close()
+        channel, upper, out, err = descriptors
+        os.setsid()
+        os.dup2(err, 2)
+        os.close(err)
+        self._be(
+            channel_fd=channel,
+            upper_fd=upper,
+            summary_fd=out,
+            parent_pidfd=self._owner,
+            is_init=begun is not None,
+            begun=begun,
+        )
+
+    def _reap(self, asked: Reap) -> tuple[Reaped, bool]:
+        """Reap a worker that has ended, and say whether it was killed itself."""
+        _, status, used = os.wait4(asked.pid, 0)
+        self._workers.discard(asked.pid)
+        was_killed = os.WIFSIGNALED(status)
+        if asked.pid in self._inits:
+            self._inits.discard(asked.pid)
+            status = wait_status_of_init(status)
+        reaped = Reaped(
+            number=asked.number,
+            wait_status=status,
+            cpu_s=used.ru_utime + used.ru_stime,
+            max_rss=used.ru_maxrss,
+        )
+        return reaped, was_killed
+
+    def _sweep(self) -> None:
+        spare = {self._spare.pid} if self._spare is not None else set()
+        kill_strays(keep=self._workers | spare)
+
+    def _drop_spare(self) -> None:
+        spare, self._spare = self._spare, None
+        if spare is not None:
+            self._end(spare)
+
+    def _end(self, spare: _Spare) -> None:
+        spare.control.close()
+        os.kill(spare.pid, signal.SIGKILL)
+        os.waitpid(spare.pid, 0)
+        self._inits.discard(spare.pid)
 
 
-def _be_fork(zygote: _Zygote, descriptors: list[int], *, is_init: bool) -> NoReturn:
-    """Be the worker: as a fresh one is when its `main` begins."""
-    channel, upper, out, err = descriptors
-    os.setsid()
-    os.dup2(err, 2)
-    os.close(err)
-    zygote.be(
-        channel_fd=channel,
-        upper_fd=upper,
-        summary_fd=out,
-        parent_pidfd=zygote.owner,
-        is_init=is_init,
-    )
-
-
-def _reap(zygote: _Zygote, asked: Reap) -> tuple[Reaped, bool]:
-    """Reap a worker that has ended, and say whether it was killed itself."""
-    _, status, used = os.wait4(asked.pid, 0)
-    zygote.workers.discard(asked.pid)
-    was_killed = os.WIFSIGNALED(status)
-    if asked.pid in zygote.inits:
-        zygote.inits.discard(asked.pid)
-        status = wait_status_of_init(status)
-    reaped = Reaped(
-        number=asked.number,
-        wait_status=status,
-        cpu_s=used.ru_utime + used.ru_stime,
-        max_rss=used.ru_maxrss,
-    )
-    return reaped, was_killed
+def _handed_over(spare: _Spare, descriptors: list[int]) -> bool:
+    """Give the descriptors of a run to a spare; say whether it has lived to take them."""
+    if os.waitid(os.P_PID, spare.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None:
+        return False
+    try:
+        socket.send_fds(spare.control, [b"d"], descriptors)
+    except OSError:
+        return False
+    spare.control.close()
+    return True

@@ -5,7 +5,6 @@ A layer that says it is in force and is not stops the run here, before any code 
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 from collections.abc import Callable
@@ -57,6 +56,4 @@ def _open_netlink() -> None:
 
 
 def _make_user_namespace() -> None:
-    """By the C library too, in case its wrapper takes another road."""
-    if ctypes.CDLL(None, use_errno=True).unshare(kernel.CLONE_NEWUSER) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
+    kernel.unshare(kernel.CLONE_NEWUSER)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import functools
 import os
 import resource
@@ -10,10 +9,10 @@ import signal
 import struct
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 from . import kernel, landlock, seccomp
 from .fault import SandboxFault
+from .identity import Identity
 from .spec import Limits, Missing, Spec
 
 _JOIN_SESSION_KEYRING = 1
@@ -34,28 +33,6 @@ READABLE_SYSTEM = (
     *("/proc", "/sys/devices/system/cpu", "/dev/pts"),
 )
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts")
-
-
-class Identity(NamedTuple):
-    """The user and group that the worker is, inside and outside alike."""
-
-    uid: int
-    gid: int
-
-
-def identity_of(workspace: str) -> Identity:
-    """Give who the worker is to be: this user, or for root the owner of the workspace.
-
-    Root without capabilities, in a view where all but the workspace is read-only, is what is left
-    for a workspace that root owns.
-    """
-    if os.geteuid() != 0:
-        return Identity(os.geteuid(), os.getegid())
-    try:
-        found = os.stat(workspace)
-    except OSError as refusal:
-        raise SandboxFault("spec", f"workspace: {refusal.strerror}: {workspace}") from refusal
-    return Identity(found.st_uid, found.st_gid)
 
 
 def join_groups(directories: tuple[str, ...]) -> None:
@@ -145,7 +122,7 @@ def bring_up_loopback() -> None:
     """Switch on `lo` of this network namespace; netdevice(7)."""
     try:
         sock = kernel.call("socket", _AF_INET, _SOCK_DGRAM_CLOEXEC, 0)
-        request = ctypes.create_string_buffer(struct.pack("16sH", b"lo", _IFF_UP), 40)
+        request = struct.pack("16sH22x", b"lo", _IFF_UP)  # struct ifreq: 40 bytes
         kernel.call("ioctl", sock, _SIOCSIFFLAGS, request)
         os.close(sock)
     except OSError as refusal:
@@ -201,18 +178,10 @@ def call_filter(spec: Spec, identity: Identity) -> bytes:
     return seccomp.assemble(network=network, set_bits=set_bits, host_is_writable=host_is_writable)
 
 
-def give_up(
-    spec: Spec,
-    *,
-    identity: Identity,
-    call_filter: bytes,
-    keep_fds: tuple[int, ...],
-    pid_max_set: bool,
-    missing: list[Missing],
-) -> list[str]:
-    """Give up what the worker does not need, seccomp last; give the layers now in force.
+def give_up_early(spec: Spec, *, missing: list[Missing]) -> list[str]:
+    """Give up what the worker needs for none of the next steps; give the layers now in force.
 
-    What may be missing in this tier is appended to `missing`; the rest raises SandboxFault.
+    What is missing is appended to `missing`.
     """
     # As Python leaves them: a broken pipe and a file too large are errors, not deaths.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -225,6 +194,25 @@ def give_up(
         else:
             enforced.append("keyring")
     _set_rlimits(spec, missing=missing)
+    if spec.tier != "none" or spec.best_effort:
+        kernel.drop_bounding_set()
+    return enforced
+
+
+def give_up(
+    spec: Spec,
+    *,
+    identity: Identity,
+    call_filter: bytes,
+    keep_fds: tuple[int, ...],
+    pid_max_set: bool,
+    missing: list[Missing],
+) -> list[str]:
+    """After `give_up_early`, give up the rest, seccomp last; give the layers now in force too.
+
+    What may be missing in this tier is appended to `missing`; the rest raises SandboxFault.
+    """
+    enforced = []
     if spec.limits.processes is not None and spec.tier == "full":
         if pid_max_set or identity.uid != 0:
             enforced.append("pids")
@@ -233,7 +221,6 @@ def give_up(
     if spec.tier == "none" and not spec.best_effort:
         kernel.close_all_but((0, 1, 2, *keep_fds))
         return enforced
-    kernel.drop_bounding_set()
     kernel.drop_capabilities()
     if os.geteuid() == 0 and identity.uid != 0:
         raise SandboxFault("user", "still root")

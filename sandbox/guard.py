@@ -17,7 +17,6 @@ that started the run, and which no other holder can keep open: pidfd_open(2).
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -189,7 +188,7 @@ def _let_go() -> None:
 def _signal_descriptor(*numbers: signal.Signals) -> int:
     """Block these signals and give a descriptor that they can be read from; signalfd(2)."""
     signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
-    mask = (ctypes.c_uint64 * 1)(sum(1 << (number - 1) for number in numbers))
+    mask = struct.pack("=Q", sum(1 << (number - 1) for number in numbers))
     return kernel.call("signalfd4", -1, mask, 8, os.O_CLOEXEC | os.O_NONBLOCK)
 
 

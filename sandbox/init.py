@@ -49,6 +49,7 @@ _LOAD, _STACK, _READ, _WRITE, _EXECUTE = 1, 0x6474E551, 4, 2, 1
 _MFD_CLOEXEC, _MFD_ALLOW_SEALING, _MFD_EXEC = 1, 2, 0x10
 _F_DUPFD_CLOEXEC, _F_ADD_SEALS, _ALL_SEALS = 1030, 1033, 0xF
 
+_Strings = ctypes.c_char_p * 3
 _programs: list[int] = []
 
 
@@ -70,7 +71,9 @@ def program(machine: str) -> bytes:
     )
     load = (_LOAD, _READ | _EXECUTE, 0, _ADDRESS, _ADDRESS, size, size, _PAGE)
     stack = (_STACK, _READ | _WRITE, 0, 0, 0, 0, 0, 16)
-    return header + b"".join(struct.pack("<IIQQQQQQ", *each) for each in (load, stack)) + instructions
+    return (
+        header + b"".join(struct.pack("<IIQQQQQQ", *each) for each in (load, stack)) + instructions
+    )
 
 
 def load() -> None:
@@ -92,8 +95,7 @@ def run(go_byte: bytes) -> None:
     Our one child must be the worker, as process 2. `go_byte` is what it is told.
     """
     load()
-    arguments = (ctypes.c_char_p * 3)(NAME, go_byte, None)
-    environment = (ctypes.c_char_p * 1)(None)
+    arguments, environment = _Strings(NAME, go_byte, None), _Strings(None, None, None)
     for image in _programs:
         with contextlib.suppress(OSError):
             kernel.call("execveat", image, b"", arguments, environment, kernel.AT_EMPTY_PATH)

@@ -2,12 +2,16 @@
 
 Every wrapper raises OSError with the call's name in the `filename` field, so that a refusal says
 which call it was. Nothing here knows what a sandbox is.
+
+What the kernel only reads is given as bytes: they cost nothing, where ctypes makes a type for every
+size of an array.
 """
 
 from __future__ import annotations
 
 import ctypes
 import os
+import struct
 from typing import Any
 
 from .numbers import numbers
@@ -127,7 +131,7 @@ def set_mount(tree: int, *, add: int = 0, clear: int = 0, recursive: bool = True
 
     mount_setattr(2), Linux 5.12.
     """
-    attributes = (ctypes.c_uint64 * 4)(add, clear, 0, 0)  # set, clear, propagation, userns
+    attributes = struct.pack("=4Q", add, clear, 0, 0)  # set, clear, propagation, userns
     flags = AT_EMPTY_PATH | (AT_RECURSIVE if recursive else 0)
     call("mount_setattr", tree, b"", flags, attributes, 32)
 
@@ -151,7 +155,7 @@ def new_filesystem(kind: str, *, options: dict[str, str | None], attributes: int
 
 def open_resolved(path: str, *, at: int = AT_FDCWD, flags: int = O_PATH, resolve: int) -> int:
     """Open `path` with the restrictions RESOLVE_… on the way; openat2(2), Linux 5.6."""
-    how = (ctypes.c_uint64 * 3)(flags | os.O_CLOEXEC, 0, resolve)
+    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     return call("openat2", at, os.fsencode(path), how, 24)
 
 
@@ -180,8 +184,7 @@ def capabilities() -> int:
 def drop_capabilities() -> None:
     """Give up every capability of this process; capabilities(7)."""
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    call("capset", header, (ctypes.c_uint32 * 6)())
+    call("capset", struct.pack("=2I", _CAPABILITY_VERSION_3, 0), bytes(24))
 
 
 def drop_bounding_set() -> None:

@@ -7,7 +7,6 @@ landlock(7); ABI 1 is Linux 5.13, 2: 5.19, 3: 6.2, 4: 6.7, 5: 6.10, 6: 6.12, 7: 
 
 from __future__ import annotations
 
-import ctypes
 import os
 import stat
 import struct
@@ -57,7 +56,7 @@ def restrict(rules: Iterable[tuple[str, int]], *, network_allowed: bool) -> int:
         : 8 if abi < 4 else 16 if abi < 6 else 24
     ]
     try:
-        ruleset = kernel.call("landlock_create_ruleset", _buffer(attributes), len(attributes), 0)
+        ruleset = kernel.call("landlock_create_ruleset", attributes, len(attributes), 0)
         for path, access in rules:
             _add(ruleset, path, access=access & handled)
         kernel.call("landlock_restrict_self", ruleset, 0)
@@ -76,11 +75,7 @@ def _add(ruleset: int, path: str, *, access: int) -> None:
     try:
         if not stat.S_ISDIR(os.stat(opened).st_mode):
             access &= _ON_FILES
-        rule = _buffer(struct.pack("=Qi", access, opened))
+        rule = struct.pack("=Qi", access, opened)
         kernel.call("landlock_add_rule", ruleset, _RULE_PATH_BENEATH, rule, 0)
     finally:
         os.close(opened)
-
-
-def _buffer(content: bytes) -> ctypes.Array[ctypes.c_char]:
-    return ctypes.create_string_buffer(content, len(content))

@@ -117,10 +117,10 @@ def assemble(*, network: str, set_bits: int, host_is_writable: bool) -> bytes:
 
 def restrict(program: bytes) -> str:
     """Put an assembled filter in force for this process and its descendants, for good."""
-    buffer = ctypes.create_string_buffer(program, len(program))
-    head = struct.pack("@HP", len(program) // 8, ctypes.addressof(buffer))
+    address = ctypes.cast(ctypes.c_char_p(program), ctypes.c_void_p).value
+    head = struct.pack("@HP", len(program) // 8, address)
     try:
-        kernel.call("seccomp", _SECCOMP_SET_MODE_FILTER, 0, ctypes.create_string_buffer(head))
+        kernel.call("seccomp", _SECCOMP_SET_MODE_FILTER, 0, head)
     except OSError as refusal:
         raise SandboxFault("seccomp", str(refusal.strerror), errno=refusal.errno) from refusal
     return "seccomp"

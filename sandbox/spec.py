@@ -62,6 +62,18 @@ class Spec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What can be known of a sandbox of the tier "full" before its workspace is.
+
+    `uid` and `gid` are who works in it, `network_is_own` whether it has a network of its own.
+    """
+
+    uid: int
+    gid: int
+    network_is_own: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Missing:
     """A layer that is not in force, and why."""
 

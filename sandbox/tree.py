@@ -13,7 +13,6 @@ import stat
 from collections.abc import Callable
 
 from . import kernel
-from .spec import Limits
 
 LOCKED = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 PRIVATE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
@@ -27,13 +26,14 @@ _DEFAULT_TMP_BYTES = 512 * 1024**2
 class View:
     """A root under construction. Paths are those of the host and, the same, of the sandbox."""
 
-    def __init__(self, root: int, *, uid: int, gid: int, limits: Limits) -> None:
+    def __init__(self, root: int, *, uid: int, gid: int) -> None:
         self.root = root
         self.uid = uid
         self.gid = gid
-        self.limits = limits
         self._shown: list[str] = []
         self._unfolded: list[int] = []
+        self._covers: dict[bool, int] = {}
+        self._no_links: set[str] = set()
 
     def bind_members(
         self, directory: str, names: tuple[str, ...], *, source: str | None = None
@@ -66,7 +66,7 @@ class View:
         """Make read-only what was kept writable to add to it."""
         for tree in (*self._unfolded, self.root):
             kernel.set_mount(tree, add=LOCKED, recursive=False)
-        for tree in self._unfolded:
+        for tree in (*self._unfolded, *self._covers.values()):
             os.close(tree)
 
     def _bind_member(self, at: int, name: str, *, path: str, source: int = kernel.AT_FDCWD) -> None:
@@ -175,10 +175,7 @@ class View:
                 return
             raise
         is_directory = stat.S_ISDIR(os.stat(target).st_mode)
-        cover = self._cover(is_directory=is_directory)
-        tree = kernel.clone_tree("", at=cover)
-        os.close(cover)
-        kernel.set_mount(tree, add=LOCKED | kernel.MOUNT_ATTR_NOEXEC)
+        tree = kernel.clone_tree("", at=self._cover(is_directory=is_directory))
         kernel.attach(tree, target)
         os.close(tree)
         os.close(target)
@@ -239,17 +236,24 @@ class View:
         return tree
 
     def _cover(self, *, is_directory: bool) -> int:
-        """Give the empty file or directory of mode 000 that covers what is masked."""
-        name = ".hidden-directory" if is_directory else ".hidden-file"
-        try:
-            return self._open(name)
-        except FileNotFoundError:
+        """Give a mount of the empty file or directory of mode 000 that covers what is masked.
+
+        Its clones are locked as it is.
+        """
+        if is_directory not in self._covers:
+            name = ".hidden-directory" if is_directory else ".hidden-file"
             if is_directory:
                 os.mkdir(name, 0, dir_fd=self.root)
             else:
                 make_empty_file(self.root, name)
                 os.chmod(name, 0, dir_fd=self.root)
-            return self._open(name)
+            place = self._open(name)
+            tree = kernel.clone_tree("", at=place)
+            kernel.set_mount(tree, add=LOCKED | kernel.MOUNT_ATTR_NOEXEC)
+            kernel.attach(tree, place)
+            os.close(place)
+            self._covers[is_directory] = tree
+        return self._covers[is_directory]
 
     def _reproduce_links(self, path: str) -> str:
         """Make inside each symbolic link on the way of `path`; give where the way ends."""
@@ -261,10 +265,14 @@ class View:
             if part == "..":
                 real = os.path.dirname(real)
                 continue
-            step = os.path.join(real, part)
+            step = f"/{part}" if real == "/" else f"{real}/{part}"
+            if step in self._no_links:
+                real = step
+                continue
             try:
                 target = os.readlink(step)
             except OSError:
+                self._no_links.add(step)
                 real = step
                 continue
             hops += 1

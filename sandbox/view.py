@@ -20,6 +20,7 @@ from typing import NamedTuple
 from . import kernel
 from .confine import place_in_foreign_root
 from .fault import SandboxFault
+from .identity import Identity
 from .spec import Spec
 from .tree import LOCKED, NO_LINKS, PRIVATE, ROOT_OPTIONS, View, make_empty_file
 
@@ -71,6 +72,23 @@ _PROC_MASKED_FOR_ROOT = (
 _OWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/etc")
 
 
+class Base(NamedTuple):
+    """The part of a view that no workspace and no job changes.
+
+    `host` is what of the host it was made from, as that was before; None where nobody will ask.
+    """
+
+    view: View
+    proc: int
+    root: str | None
+    host: tuple[object, ...] | None
+
+    def is_current(self, identity: Identity, *, root: str | None) -> bool:
+        """Say whether it would be made the same way now."""
+        is_same = (self.view.uid, self.view.gid, self.root) == (*identity, root)
+        return is_same and (self.host is None or self.host == _host())
+
+
 class Built(NamedTuple):
     """A view that is ready to become the root: descriptors of it, and of a writable proc.
 
@@ -81,27 +99,41 @@ class Built(NamedTuple):
     proc: int
 
 
-def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket: int) -> Built:
-    """Build the view of `spec` in this mount namespace, beside its root.
+def begin(identity: Identity, *, root: str | None = None, keeps_watch: bool = False) -> Base:
+    """Begin a view in this mount namespace, beside its root: of the host's system, or of `root`.
+
+    With `keeps_watch`, `Base.is_current` will see what has changed on the host since. Raises
+    SandboxFault.
+    """
+    try:
+        host = _host() if keeps_watch else None
+        kernel.make_mounts_private()
+        view = View(_new_root(), uid=identity.uid, gid=identity.gid)
+        if root is None:
+            _bind_system(view)
+        else:
+            _bind_foreign_root(view, root)
+        _mount_dev(view)
+        proc = _mount_proc(view)
+    except OSError as refusal:
+        raise _fault(refusal) from refusal
+    return Base(view, proc, root, host)
+
+
+def finish(base: Base, spec: Spec, *, own: tuple[str, ...], upper_socket: int) -> Built:
+    """Add to a view what is asked for, and close it.
 
     `own` are the paths that our interpreter needs. With an overlay, a descriptor of the directory
     that the writes land in is sent over `upper_socket` (-1: to nobody). Raises SandboxFault.
     """
+    view, limits = base.view, spec.limits
     try:
-        kernel.make_mounts_private()
-        root = _new_root()
-        view = View(root, uid=uid, gid=gid, limits=spec.limits)
-        if spec.root is None:
-            _bind_system(view)
-        else:
-            _bind_foreign_root(view, spec.root)
         _write_etc(view, spec)
-        _mount_dev(view)
-        proc = _mount_proc(view)
-        view.mount_private("/tmp", mode="1777", size=spec.limits.tmp_bytes)
+        view.mount_private("/dev/shm", mode="1777", size=limits.tmp_bytes)
+        view.mount_private("/tmp", mode="1777", size=limits.tmp_bytes)
         if _is_in_var_tmp(spec):
-            view.mount_private("/var/tmp", mode="1777", size=spec.limits.tmp_bytes)
-        view.mount_private(spec.home, mode="700", size=spec.limits.tmp_bytes)
+            view.mount_private("/var/tmp", mode="1777", size=limits.tmp_bytes)
+        view.mount_private(spec.home, mode="700", size=limits.tmp_bytes)
         _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
         for path in sorted(spec.writable, key=_depth):
@@ -114,7 +146,7 @@ def build(spec: Spec, *, uid: int, gid: int, own: tuple[str, ...], upper_socket:
         view.finish()
     except OSError as refusal:
         raise _fault(refusal) from refusal
-    return Built(root, proc)
+    return Built(view.root, base.proc)
 
 
 def become_root(built: Built) -> None:
@@ -201,6 +233,20 @@ def _bind_system(view: View) -> None:
     view.lock_all()
 
 
+def _host() -> tuple[object, ...]:
+    """Give what tells the host's part of a view from one that would be made later."""
+    found: list[object] = []
+    for directory, names in (("/", SYSTEM), ("/etc", ETC)):
+        for name in names:
+            try:
+                stand = os.lstat(os.path.join(directory, name))
+            except OSError:
+                found.append(None)
+            else:
+                found.append((stand.st_dev, stand.st_ino, stand.st_ctime_ns))
+    return tuple(found)
+
+
 def _bind_foreign_root(view: View, root: str) -> None:
     """Bind what lies in a root of the user's, save what is the sandbox's own."""
     names = set(os.listdir(root)) - {"proc", "sys", "dev", "tmp"}
@@ -262,7 +308,6 @@ def _mount_dev(view: View) -> None:
         os.close(device)
     # Read-only: a device itself stays writable, its owner, mode and times do not.
     kernel.set_mount(dev, add=kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID)
-    view.mount_private("/dev/shm", mode="1777", size=view.limits.tmp_bytes)
     terminals: dict[str, str | None] = {"newinstance": None, "ptmxmode": "0666", "mode": "620"}
     os.close(view.mount("/dev/pts", kind="devpts", options=terminals, devices=True))
     os.close(dev)
@@ -326,13 +371,17 @@ def _mount_overlay(view: View, spec: Spec, *, upper_socket: int) -> None:
 def _mounted_below(path: str) -> str | None:
     """Give a mount point below a directory, if there is one (proc_pid_mountinfo(5))."""
     beginning = os.fsencode(path.rstrip("/") + "/")
-    with open("/proc/self/mountinfo", "rb") as mounts:
-        for line in mounts:
-            point = line.split(b" ", 5)[4]
-            if b"\\" in point:  # space, tab, newline and backslash stand as octal numbers
-                point = point.decode("unicode_escape").encode("latin-1")
-            if point.startswith(beginning):
-                return os.fsdecode(point)
+    with open("/proc/self/mountinfo", "rb", buffering=0) as mounts:
+        found = mounts.readall() or b""
+    escaped = beginning  # space, tab, newline and backslash stand as octal numbers
+    for byte in b"\\ \t\n":
+        escaped = escaped.replace(bytes((byte,)), b"\\%03o" % byte)
+    if b" " + escaped not in found:
+        return None
+    for line in found.splitlines():
+        point = line.split(b" ", 5)[4]
+        if point.startswith(escaped):
+            return os.fsdecode(point.decode("unicode_escape").encode("latin-1"))
     return None
 
 

@@ -20,7 +20,13 @@ CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hostile_child.
 
 
 def be_hostile(
-    *, channel_fd: int, upper_fd: int, summary_fd: int, parent_pidfd: int, is_init: bool
+    *,
+    channel_fd: int,
+    upper_fd: int,
+    summary_fd: int,
+    parent_pidfd: int,
+    is_init: bool,
+    begun: object,
 ) -> None:
     """Be the hostile child, in the place of a worker; behind a PID 1, as a worker is."""
     if is_init and (worker := os.fork()):

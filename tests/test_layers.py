@@ -46,7 +46,7 @@ SANDBOX_OF = {
         "forkrun_sandbox.bwrap",
         "forkrun_sandbox.gitdirs",
         "forkrun_sandbox.launch",
-        "forkrun_sandbox.gitdirs",
+        "forkrun_sandbox.identity",
         "forkrun_sandbox.toolchains",
     ),
 }

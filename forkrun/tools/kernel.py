@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import functools
 import os
+import struct
 import sys
 
 _OPENAT2 = 437  # the same number on every architecture (Linux 5.6)
@@ -22,14 +24,6 @@ _PR_GET_CHILD_SUBREAPER = 37
 LINUX = sys.platform == "linux"
 
 
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
-
-
 def openat2(directory: int, path: str, *, flags: int) -> int:
     """Open a path below a directory that has no symbolic link in it; return the descriptor.
 
@@ -39,10 +33,9 @@ def openat2(directory: int, path: str, *, flags: int) -> int:
     if not LINUX:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     resolve = _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
-    how = _OpenHow(flags | os.O_CLOEXEC, 0, resolve)
-    size = ctypes.c_size_t(ctypes.sizeof(how))
+    how = struct.pack("=3Q", flags | os.O_CLOEXEC, 0, resolve)
     try:
-        return _call(_OPENAT2, ctypes.c_int(directory), os.fsencode(path), ctypes.byref(how), size)
+        return _call(_OPENAT2, directory, os.fsencode(path), how, len(how))
     except OSError as error:
         error.filename = path
         raise
@@ -52,12 +45,7 @@ def keep_descriptors_from_children() -> None:
     """Mark every descriptor from 3 on as close-on-exec, whoever opened it."""
     if LINUX:
         try:
-            _call(
-                _CLOSE_RANGE,
-                ctypes.c_uint(3),
-                ctypes.c_uint(0xFFFFFFFF),
-                ctypes.c_uint(_CLOSE_RANGE_CLOEXEC),
-            )
+            _call(_CLOSE_RANGE, 3, 0xFFFFFFFF, _CLOSE_RANGE_CLOEXEC)
         except OSError:
             pass
         else:
@@ -86,15 +74,18 @@ def adopt_orphans(*, wanted: bool) -> bool:
     return bool(before.value)
 
 
-def _call(number: int, *arguments: object) -> int:
-    result = _libc().syscall(ctypes.c_long(number), *arguments)
+def _call(number: int, *arguments: int | bytes) -> int:
+    # A pointer takes integers and bytes alike, and fills the whole register.
+    result = _libc().syscall(number, *arguments, *(0,) * (4 - len(arguments)))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
     return int(result)
 
 
+@functools.cache
 def _libc() -> ctypes.CDLL:
     libc = ctypes.CDLL(None, use_errno=True)
     libc.syscall.restype = ctypes.c_long
+    libc.syscall.argtypes = (ctypes.c_long, *(ctypes.c_void_p,) * 4)
     return libc

@@ -94,9 +94,7 @@ def test_orphans_are_reaped(who: Person, workspace: Path, form: list[str]) -> No
 
 
 @pytest.mark.parametrize("who", ["root"], indirect=True)
-def test_nobody_inside_can_end_or_read_pid_1(
-    who: Person, workspace: Path, form: list[str]
-) -> None:
+def test_nobody_inside_can_end_or_read_pid_1(who: Person, workspace: Path, form: list[str]) -> None:
     """Signals from within do not reach it, and its memory is not to be had; a child's own are."""
     act = """
         import signal
@@ -115,6 +113,5 @@ def test_nobody_inside_can_end_or_read_pid_1(
                     found.append("refused")
             return found
     """
-    from support_sandbox import _script, _told
 
     assert who.act(act, cwd=workspace, before=form) == [["refused", "read"]] * 3

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,7 @@ from forkrun.starting import package_folders
 from forkrun.zygote import Zygote
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the zygote is for Linux")
+needs_spares = pytest.mark.skipif(os.geteuid() != 0, reason="only root begins ahead of time")
 SECRET = "sk-ant-" + "Zygote0Memory" * 3
 
 
@@ -27,6 +29,25 @@ def zygote_of(runner: Runner) -> int:
     zygote = runner._launcher._zygote
     assert zygote is not None
     return zygote.pid
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process of one thread."""
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    """Wait until something holds, and fail where it does not."""
+    async with asyncio.timeout(10):
+        while not holds():
+            await asyncio.sleep(0.01)
+
+
+async def spare_of(runner: Runner) -> int:
+    """Wait for the worker that is begun ahead of time: the one child there is when all is quiet."""
+    pid = zygote_of(runner)
+    await until(lambda: len(children_of(pid)) == 1)
+    return children_of(pid)[0]
 
 
 def job(tmp_path: Path, *lines: dict, **fields: object) -> Job:
@@ -95,12 +116,14 @@ def test_many_runs_share_one_zygote_which_keeps_nothing(tmp_path) -> None:
             one = job(tmp_path, call("bash", command="echo hi"), {"text": "done"})
             await runner.run(one)
             pid = zygote_of(runner)
+            await spare_of(runner)
             before = len(os.listdir(f"/proc/{pid}/fd"))
             results = await asyncio.gather(*(runner.run(one) for _ in range(24)))
             assert {result.stop_reason for result in results} == {"completed"}
             assert zygote_of(runner) == pid
+            spare = await spare_of(runner)
             assert len(os.listdir(f"/proc/{pid}/fd")) == before
-            assert Path(f"/proc/{pid}/task/{pid}/children").read_text() == ""
+            assert children_of(pid) == [spare]
 
     asyncio.run(main())
 
@@ -199,12 +222,100 @@ def test_starts_that_are_cancelled_leave_nothing(tmp_path) -> None:
                     run.cancel()
                 await asyncio.gather(*runs, return_exceptions=True)
             pid = zygote_of(runner)
-            children = Path(f"/proc/{pid}/task/{pid}/children")
-            deadline = asyncio.get_running_loop().time() + 10
-            while children.read_text() and asyncio.get_running_loop().time() < deadline:
-                await asyncio.sleep(0.01)
-            left = children.read_text().split()
-            assert not left, [Path(f"/proc/{p}/status").read_text() for p in left]
+            await until(lambda: len(children_of(pid)) <= 1)
+            assert children_of(pid) in ([], [await spare_of(runner)])
+
+    asyncio.run(main())
+
+
+@needs_spares
+def test_the_next_run_is_the_spare(tmp_path) -> None:
+    """What was begun ahead of time is what runs next, and another is begun after it."""
+
+    async def main() -> None:
+        async with Runner() as runner:
+            one = job(tmp_path, call("bash", command="hostname > name"), {"text": "done"})
+            await runner.run(one)
+            spare = await spare_of(runner)
+            async with runner.spawn(one) as run:
+                assert run.pid == spare
+                result = await run.result()
+            assert result.stop_reason == "completed"
+            assert (tmp_path / "ws" / "name").read_text() == "sandbox\n"
+            assert await spare_of(runner) != spare
+
+    asyncio.run(main())
+
+
+@needs_spares
+def test_a_spare_that_was_killed_is_not_missed(tmp_path) -> None:
+    """Where the spare has died meanwhile, another is forked."""
+
+    async def main() -> None:
+        async with Runner() as runner:
+            one = job(tmp_path, {"text": "done"})
+            await runner.run(one)
+            spare = await spare_of(runner)
+            os.kill(spare, signal.SIGKILL)
+            await until(lambda: ") Z " in Path(f"/proc/{spare}/stat").read_text())
+            assert (await runner.run(one)).stop_reason == "completed"
+
+    asyncio.run(main())
+
+
+@needs_spares
+def test_a_spare_of_another_shape_is_not_used(tmp_path) -> None:
+    """A run with the host's network is not given a sandbox with one of its own, nor the reverse."""
+    look = call("bash", command="ls /sys/class/net 2>/dev/null; cat /proc/net/dev | wc -l")
+
+    async def main() -> None:
+        async with Runner() as runner:
+            found = {}
+            for network in ("none", "host", "host", "none"):
+                one = job(tmp_path, look, {"text": "done"}, network=network)
+                result = await runner.run(one)
+                assert ("net" in result.sandbox.enforced) == (network != "host")
+                found.setdefault(network, []).append(await spare_of(runner))
+            assert len({*found["none"], *found["host"]}) == 4
+
+    asyncio.run(main())
+
+
+@needs_spares
+def test_what_is_mounted_meanwhile_is_seen(tmp_path) -> None:
+    """A spare has the mounts of when it was begun: where one has come since, it is given up."""
+    place = tmp_path / "mounted"
+    place.mkdir()
+
+    async def main() -> None:
+        async with Runner() as runner:
+            look = call("bash", command=f"cat {place}/file > seen")
+            one = job(tmp_path, look, {"text": "done"}, readable=(str(place),))
+            await runner.run(one)
+            spare = await spare_of(runner)
+            subprocess.run(["mount", "-t", "tmpfs", "none", place], check=True)
+            try:
+                (place / "file").write_text("mounted")
+                await until(lambda: children_of(zygote_of(runner)) != [spare])
+                result = await runner.run(one)
+            finally:
+                subprocess.run(["umount", place], check=True)
+            assert result.committed
+            assert (tmp_path / "ws" / "seen").read_text() == "mounted"
+
+    asyncio.run(main())
+
+
+@needs_spares
+def test_an_owner_that_closes_leaves_no_spare(tmp_path) -> None:
+    """When the runner has closed, the spare is gone too."""
+
+    async def main() -> None:
+        async with Runner() as runner:
+            await runner.run(job(tmp_path, {"text": "done"}))
+            spare = await spare_of(runner)
+            assert os.path.exists(f"/proc/{spare}")
+        assert not os.path.exists(f"/proc/{spare}")
 
     asyncio.run(main())
 
@@ -240,7 +351,7 @@ sys.modules["forkrun_sandbox"] = package
 sys.path[:0] = sys.argv[2:-1]
 from forkrun.zygote_main import main
 random.random(); next(tempfile._get_candidate_names())
-def draw(*, channel_fd, upper_fd, summary_fd, parent_pidfd, is_init):
+def draw(*, summary_fd, **others):
     names = next(tempfile._get_candidate_names()), uuid.uuid4(), random.random()
     os.write(summary_fd, repr(names).encode())
     os._exit(7)
