@@ -12,6 +12,7 @@ from weakref import WeakSet
 from forkrun.confinement import Confinement
 from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
+from forkrun.execution import Setup
 from forkrun.gate import CanUseTool
 from forkrun.hooks import Hooks
 from forkrun.job import Job, check, workspace_path
@@ -169,21 +170,18 @@ class Runner:
             snapshot = Snapshot.from_json(bytes(job.snapshot))
         if snapshot is not None:
             check_fork(job)
-        answering = self._model_for(job, snapshot)
-        run = Run(
-            job,
+        setup = Setup(
+            model=self._model_for(job, snapshot),
+            environ=self._environ,
             confinement=self._confinement,
             start=self._launcher.start,
-            recovered=self._tidy(job),
             snapshot=snapshot,
-            model=answering,
-            environ=self._environ,
-            emit=on_event or _nobody,
             can_use_tool=can_use_tool,
             shape=_shape_of(job, output_type),
             hooks=self._hooks,
             tracer=host_tracer(self._tracer_provider),
         )
+        run = Run(job, setup, emit=on_event or _nobody, recovered=self._tidy(job))
         self._runs.add(run)
         return run
 
