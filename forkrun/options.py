@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import msgspec
 
@@ -14,6 +14,11 @@ from forkrun.limits import Limits
 from forkrun.mcp.config import McpServer
 from forkrun.policy import Policy
 from forkrun.protocol import Rules
+
+if TYPE_CHECKING:
+    from forkrun.events import Emit
+    from forkrun.gate import CanUseTool
+    from forkrun.snapshot.freeze import Snapshot
 
 
 class JobOptions(TypedDict, total=False):
@@ -47,6 +52,21 @@ class JobOptions(TypedDict, total=False):
     limits: Limits
     transcript: str | os.PathLike[str] | None
     mcp_servers: Mapping[str, McpServer | Mapping[str, Any]]
+
+
+class RunOptions(JobOptions, total=False):
+    """What else may be said of one run in Python: these are no data, and so no fields of `Job`.
+
+    `snapshot` is the request to fork, without which the subagent starts afresh; it may stand in the
+    job as JSON instead. `on_event` is called with each event, on the event loop; `can_use_tool` is
+    asked before each call, beside the rules. `output_type` is a msgspec Struct, a dataclass or a
+    pydantic model: `structured_output` of the result is then an instance of it, or None.
+    """
+
+    snapshot: Snapshot | None
+    on_event: Emit | None
+    can_use_tool: CanUseTool | None
+    output_type: type | None
 
 
 def job_from(prompt: str | Job, options: Mapping[str, Any]) -> Job:

@@ -21,7 +21,7 @@ from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.models.pace import MAX_REQUESTS, PacedModel
 from forkrun.opening import check_fork
-from forkrun.options import JobOptions, job_from
+from forkrun.options import JobOptions, RunOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
 from forkrun.starting import Early
@@ -117,29 +117,20 @@ class Runner:
         prompt: str | Job,
         *,
         model: str | None = None,
-        snapshot: Snapshot | None = None,
-        on_event: Emit | None = None,
-        can_use_tool: CanUseTool | None = None,
-        output_type: type | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[RunOptions],
     ) -> Result:
         """Run one job to its end. Cancelling the awaiting task ends the whole tree.
 
-        Raises ForkrunError for what cannot be started; how a started run ended is in the result.
+        Arguments are those of `spawn`. Raises ForkrunError for what cannot be started; how a
+        started run ended is in the result.
         """
-        if isinstance(prompt, Job) and prompt.snapshot is not None and snapshot is None:
+        in_job = prompt.snapshot if isinstance(prompt, Job) else None
+        if in_job is not None and options.get("snapshot") is None:
+            from forkrun.snapshot.freeze import Snapshot
+
             # A large one takes a second to check.
-            snapshot = await asyncio.to_thread(Snapshot.from_json, bytes(prompt.snapshot))
-        run = self.spawn(
-            prompt,
-            model=model,
-            snapshot=snapshot,
-            on_event=on_event,
-            can_use_tool=can_use_tool,
-            output_type=output_type,
-            **options,
-        )
-        return await run.result()
+            options["snapshot"] = await asyncio.to_thread(Snapshot.from_json, bytes(in_job))
+        return await self.spawn(prompt, model=model, **options).result()
 
     def spawn(
         self,
