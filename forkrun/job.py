@@ -22,6 +22,7 @@ SandboxLevel = Literal["required", "lsm", "best-effort", "none"]
 
 Dangling = Literal["placeholder", "cut"]
 
+NO_SNAPSHOT = msgspec.Raw(b"null")  # msgspec decodes nothing into a union with Raw but null
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One run of a subagent.
@@ -59,7 +60,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     prompt: str
-    snapshot: msgspec.Raw | None = None
+    snapshot: msgspec.Raw = NO_SNAPSHOT
     dangling: Dangling = "placeholder"
     break_cache: bool = False
     model: str | None = None
@@ -89,6 +90,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     limits: Limits = Limits()
     mcp_servers: dict[str, McpServer] = {}
     transcript: str | None = None
+
+    @property
+    def forks(self) -> bytes | None:
+        """The JSON of the snapshot, where one stands in the job."""
+        snapshot = self.snapshot or NO_SNAPSHOT  # None, in Python, is none as well
+        return None if snapshot == NO_SNAPSHOT else bytes(snapshot)
 
     @property
     def commits(self) -> bool:

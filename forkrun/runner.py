@@ -124,12 +124,12 @@ class Runner:
         Arguments are those of `spawn`. Raises ForkrunError for what cannot be started; how a
         started run ended is in the result.
         """
-        in_job = prompt.snapshot if isinstance(prompt, Job) else None
+        in_job = prompt.forks if isinstance(prompt, Job) else None
         if in_job is not None and options.get("snapshot") is None:
             from forkrun.snapshot.freeze import Snapshot
 
             # A large one takes a second to check.
-            options["snapshot"] = await asyncio.to_thread(Snapshot.from_json, bytes(in_job))
+            options["snapshot"] = await asyncio.to_thread(Snapshot.from_json, in_job)
         return await self.spawn(prompt, model=model, **options).result()
 
     def spawn(
@@ -155,10 +155,10 @@ class Runner:
         check(job)
         if self._hooks is not None:
             self._hooks.check_outside(workspace_path(job, self._environ))
-        if snapshot is None and job.snapshot is not None:
+        if snapshot is None and job.forks is not None:
             from forkrun.snapshot.freeze import Snapshot
 
-            snapshot = Snapshot.from_json(bytes(job.snapshot))
+            snapshot = Snapshot.from_json(job.forks)
         if snapshot is not None:
             check_fork(job)
         setup = Setup(
