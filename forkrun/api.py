@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Mapping
-from typing import Unpack
+from typing import TYPE_CHECKING, Unpack
 
 from forkrun.hooks import Hooks
 from forkrun.job import Job
 from forkrun.models.base import Model
-from forkrun.options import RunOptions
 from forkrun.result import Result
 from forkrun.runner import Runner
 from forkrun.running import Run
 from forkrun.waiting import wait_for
+
+if TYPE_CHECKING:
+    from forkrun.options import RunOptions
 
 
 async def run(

@@ -15,13 +15,12 @@ from forkrun.events import Emit, Event
 from forkrun.execution import Setup
 from forkrun.gate import CanUseTool
 from forkrun.hooks import Hooks
-from forkrun.job import Job, check, workspace_path
+from forkrun.job import Job, check, job_from, workspace_path
 from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.models.pace import MAX_REQUESTS, PacedModel
 from forkrun.opening import check_fork
-from forkrun.options import JobOptions, RunOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
 from forkrun.starting import Early
@@ -29,6 +28,7 @@ from forkrun.tracing import host_tracer
 from forkrun.transaction import tidy
 
 if TYPE_CHECKING:
+    from forkrun.options import JobOptions, RunOptions
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.structured.shape import Shape
     from forkrun.workspace.commit import Recovery
