@@ -6,42 +6,37 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, Unpack
 
-from forkrun.events import Emit
-from forkrun.gate import CanUseTool
 from forkrun.hooks import Hooks
 from forkrun.job import Job
 from forkrun.models.base import Model
-from forkrun.options import JobOptions
 from forkrun.result import Result
 from forkrun.runner import Runner
 from forkrun.running import Run
 from forkrun.waiting import wait_for
 
 if TYPE_CHECKING:
-    from forkrun.snapshot.freeze import Snapshot
+    from forkrun.options import RunOptions
 
 
 async def run(
     prompt: str | Job,
     *,
     model: str | Model | None = None,
-    snapshot: Snapshot | None = None,
-    environ: Mapping[str, str] | None = None,
-    on_event: Emit | None = None,
-    can_use_tool: CanUseTool | None = None,
-    output_type: type | None = None,
     hooks: Hooks | None = None,
-    **options: Unpack[JobOptions],
+    environ: Mapping[str, str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Run one subagent and return its result.
 
     `model` is a name ("offline", "script:FILE", a Claude model id) or a `Model`; None is
-    $FORKRUN_MODEL, or our default. `snapshot` is the request to fork, without which the subagent
-    starts afresh. `environ` holds credentials and the search path, None for `os.environ`.
-    `on_event` is called with each event on the event loop, `can_use_tool` before each tool call.
-    `output_type` is a msgspec Struct, a dataclass or a pydantic model: `structured_output` of the
-    result is then an instance of it, or None. `hooks` are asked before and after calls, and at both
-    ends. `options` are the fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, …
+    $FORKRUN_MODEL, or our default. `hooks` are asked before and after calls, and at both ends.
+    `environ` holds credentials and the search path, None for `os.environ`. Among the `options`:
+
+    - `snapshot` is the request to fork, without which the subagent starts afresh;
+    - `on_event` is called with each event on the event loop, `can_use_tool` before each tool call;
+    - `output_type` is a msgspec Struct, a dataclass or a pydantic model: `structured_output` of the
+      result is then an instance of it, or None;
+    - all others are the fields of `Job`: `cwd`, `tools`, `limits`, `workspace`, …
 
     Cancelling the awaiting task ends the child and everything that it started. Raises ForkrunError
     for what cannot be started; how a started run ended stands in `Result.stop_reason`.
@@ -51,14 +46,7 @@ async def run(
     'completed'
     """
     async with Runner(model=model, hooks=hooks, environ=environ, start="exec") as runner:
-        return await runner.run(
-            prompt,
-            snapshot=snapshot,
-            on_event=on_event,
-            can_use_tool=can_use_tool,
-            output_type=output_type,
-            **options,
-        )
+        return await runner.run(prompt, **options)
 
 
 @contextlib.asynccontextmanager
@@ -66,13 +54,9 @@ async def spawn(
     prompt: str | Job,
     *,
     model: str | Model | None = None,
-    snapshot: Snapshot | None = None,
-    environ: Mapping[str, str] | None = None,
-    on_event: Emit | None = None,
-    can_use_tool: CanUseTool | None = None,
-    output_type: type | None = None,
     hooks: Hooks | None = None,
-    **options: Unpack[JobOptions],
+    environ: Mapping[str, str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> AsyncIterator[Run]:
     """Start one subagent and give its `Run`; leaving the block ends the whole tree.
 
@@ -86,14 +70,7 @@ async def spawn(
     """
     async with (
         Runner(model=model, hooks=hooks, environ=environ, start="exec") as runner,
-        runner.spawn(
-            prompt,
-            snapshot=snapshot,
-            on_event=on_event,
-            can_use_tool=can_use_tool,
-            output_type=output_type,
-            **options,
-        ) as started,
+        runner.spawn(prompt, **options) as started,
     ):
         yield started
 
@@ -102,13 +79,9 @@ def run_sync(
     prompt: str | Job,
     *,
     model: str | Model | None = None,
-    snapshot: Snapshot | None = None,
-    environ: Mapping[str, str] | None = None,
-    on_event: Emit | None = None,
-    can_use_tool: CanUseTool | None = None,
-    output_type: type | None = None,
     hooks: Hooks | None = None,
-    **options: Unpack[JobOptions],
+    environ: Mapping[str, str] | None = None,
+    **options: Unpack[RunOptions],
 ) -> Result:
     """Run one subagent and wait for it; the same as `run`, for code without an event loop.
 
@@ -119,18 +92,4 @@ def run_sync(
     >>> forkrun.run_sync("Where is the version set?", model="script:replies.jsonl").summary
     'In pyproject.toml.'
     """
-
-    async def whole() -> Result:
-        return await run(
-            prompt,
-            model=model,
-            snapshot=snapshot,
-            environ=environ,
-            on_event=on_event,
-            can_use_tool=can_use_tool,
-            output_type=output_type,
-            hooks=hooks,
-            **options,
-        )
-
-    return wait_for(whole)
+    return wait_for(lambda: run(prompt, model=model, hooks=hooks, environ=environ, **options))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 
 from forkrun.errors import ConfigurationError
 from forkrun.models.base import Usage
@@ -22,12 +23,18 @@ async def total_cost_usd(model: str, replies: Sequence[Usage]) -> float | None:
     return sum(known) if len(known) == len(prices) else None
 
 
-def load_prices_soon(model: str) -> asyncio.TimerHandle | None:
-    """Have the price list loaded while the model is thinking; cancel what this gives at the end."""
+@contextlib.contextmanager
+def loading_prices(model: str) -> Iterator[None]:
+    """Have the price list loaded while the model is thinking, unless the block is left before."""
     if model.startswith(UNPRICED):
-        return None
+        yield
+        return
     loop = asyncio.get_running_loop()
-    return loop.call_later(LOAD_AFTER_S, loop.run_in_executor, None, cost_usd, model, Usage())
+    soon = loop.call_later(LOAD_AFTER_S, loop.run_in_executor, None, cost_usd, model, Usage())
+    try:
+        yield
+    finally:
+        soon.cancel()
 
 
 async def check_priced(model: str) -> None:

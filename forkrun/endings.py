@@ -1,4 +1,8 @@
-"""How a run ended, in the eyes of the trusted side: what the child claims is held against it."""
+"""How a run ended, in the eyes of the trusted side: the end as a value, and the words for it.
+
+Ends come from the child (what it claims is held against the ledger), from the model, from bounds,
+and from the files.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,10 @@ import signal
 
 import msgspec
 
-from forkrun.errors import ChannelError
+from forkrun.errors import ChannelError, ContextExceeded, ModelError, ModelUnavailable
 from forkrun.ledger import Ending, Ledger
 from forkrun.limits import Limits
+from forkrun.models.base import Reply
 from forkrun.result import Failure, LimitHit
 from forkrun.starting import Exit
 from forkrun.supervisor import Worker
@@ -80,6 +85,54 @@ def out_of_time(ledger: Ledger, limits: Limits, *, is_idle: bool) -> Ending:
         return ledger.stand_in("idle_timeout", why, limit=limit)
     limit = LimitHit(kind="wall_clock", value=limits.timeout_s, used=limits.timeout_s)
     return ledger.stand_in("timeout", f"the time of {limits.timeout_s:g} s was up", limit=limit)
+
+
+class _StopDetails(msgspec.Struct):
+    category: str | None = None
+    explanation: str | None = None
+
+
+def after_refusal(reply: Reply, *, turn: int) -> Ending:
+    """End a run whose task the model refuses, with what its API says of that."""
+    details = msgspec.json.decode(reply.stop_details or b"{}", type=_StopDetails)
+    category = f" ({details.category})" if details.category else ""
+    explanation = f": {details.explanation}" if details.explanation else ""
+    message = f"the model refused this task{category}{explanation}"
+    return Ending(
+        stop_reason="refused",
+        summary=f"[{message}]",
+        summary_turn=turn,
+        error=Failure(type="refusal", message=message),
+    )
+
+
+def after_model_error(ledger: Ledger, error: ModelError) -> Ending:
+    """End a run whose model cannot be asked any more."""
+    request = f" (request {error.request_id})" if error.request_id else ""
+    failure = Failure(type=error.kind, message=f"{error}{request}")
+    if isinstance(error, ContextExceeded):
+        return ledger.stand_in("context_exceeded", "the context window is full", error=failure)
+    if isinstance(error, ModelUnavailable):
+        why = "the model could not be reached"
+        return ledger.stand_in("model_unavailable", why, error=failure)
+    return ledger.stand_in("model_error", "the request to the model failed", error=failure)
+
+
+def after_cuts(ledger: Ledger, limit: LimitHit) -> Ending:
+    """End a run whose replies are cut again and again, by the bound on the tokens of one reply."""
+    why = f"replies were cut at {limit.value:.0f} output tokens"
+    return ledger.stand_in("max_total_tokens", why, limit=limit)
+
+
+def misshapen(text: str, fault: Exception, *, turn: int) -> Ending:
+    """End a run whose last answer is not of the form that was asked for."""
+    message = f"no answer matched the JSON schema; the last one:\n{fault}"
+    return Ending(
+        stop_reason="schema_failed",
+        summary=text,
+        summary_turn=turn,
+        error=Failure(type="schema_failed", message=message),
+    )
 
 
 def after_files(settled: Settled, ending: Ending) -> Ending:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -13,6 +13,7 @@ from forkrun.environment import fits
 from forkrun.errors import UsageError
 from forkrun.limits import Limits
 from forkrun.mcp.config import McpServer, check_servers
+from forkrun.policy import Policy
 from forkrun.protocol import Rules
 
 WorkspaceMode = Literal["commit", "discard", "live", "read-only", "temp"]
@@ -21,6 +22,8 @@ SandboxLevel = Literal["required", "lsm", "best-effort", "none"]
 
 
 Dangling = Literal["placeholder", "cut"]
+
+NO_SNAPSHOT = msgspec.Raw(b"null")  # msgspec decodes nothing into a union with Raw but null
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -59,7 +62,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """
 
     prompt: str
-    snapshot: msgspec.Raw | None = None
+    snapshot: msgspec.Raw = NO_SNAPSHOT
     dangling: Dangling = "placeholder"
     break_cache: bool = False
     model: str | None = None
@@ -91,6 +94,12 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     transcript: str | None = None
 
     @property
+    def forks(self) -> bytes | None:
+        """The JSON of the snapshot, where one stands in the job."""
+        snapshot = self.snapshot or NO_SNAPSHOT  # None, in Python, is none as well
+        return None if snapshot == NO_SNAPSHOT else bytes(snapshot)
+
+    @property
     def commits(self) -> bool:
         """Whether a completed run changes the workspace by a commit."""
         return self.workspace == "commit"
@@ -99,6 +108,24 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     def has_view(self) -> bool:
         """Whether the child works in a private view of the workspace."""
         return self.workspace in ("commit", "discard")
+
+
+def job_from(prompt: str | Job, options: Mapping[str, Any]) -> Job:
+    """Give the job that a prompt and options describe; a job itself takes no further options.
+
+    Raises UsageError for an option that there is not, and for one of a type that cannot be meant.
+    """
+    if isinstance(prompt, Job):
+        if options:
+            raise UsageError(f"a Job takes no further options: {', '.join(sorted(options))}")
+        return prompt
+    if unknown := sorted(options.keys() - set(Job.__struct_fields__)):
+        raise UsageError(f"there is no option {unknown[0]!r}", hint=_near(unknown[0]))
+    given = {name: _plain(name, value) for name, value in options.items()}
+    try:
+        return msgspec.convert({**given, "prompt": prompt}, Job)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"an option is not valid: {_in_words(error)}") from error
 
 
 def check(job: Job) -> None:
@@ -168,3 +195,34 @@ def _refuse_whole_machine(path: str, *, home: str) -> None:
             f"refused as workspace, since it is or contains the home directory: {path}",
             hint="choose a directory of the project with --cwd, or --workspace temp",
         )
+
+
+def _plain(name: str, value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if name in ("readable", "writable") and isinstance(value, list | tuple):
+        return [os.fspath(path) for path in value]
+    if name == "parents" and isinstance(value, Iterable):
+        return [rules for parent in value for rules in _layers(parent)]
+    return dict(value) if isinstance(value, Mapping) else value
+
+
+def _layers(parent: Any) -> Sequence[Any]:
+    return parent.layers if isinstance(parent, Policy) else [parent]
+
+
+def _near(name: str) -> str:
+    import difflib
+
+    names = [*Job.__struct_fields__, *Limits.__struct_fields__]
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
+    if not close:
+        return "the options are " + ", ".join(f for f in Job.__struct_fields__ if f != "prompt")
+    if close[0] in Limits.__struct_fields__:
+        return f"did you mean limits=forkrun.Limits({close[0]}=…)?"
+    return f"did you mean {close[0]}?"
+
+
+def _in_words(error: msgspec.ValidationError) -> str:
+    what, _, where = str(error).partition(" - at `$.")
+    return f"{where.rstrip('`')}: {what[0].lower()}{what[1:]}" if where else what

@@ -22,7 +22,7 @@ from msgspec import Meta
 
 from forkrun.costs import total_cost_usd
 from forkrun.errors import ForkrunError
-from forkrun.job import Job, WorkspaceMode, check
+from forkrun.job import NO_SNAPSHOT, Job, WorkspaceMode, check
 from forkrun.ledger import Ledger, spending_hit
 from forkrun.limits import Limits
 from forkrun.models.base import Usage
@@ -85,7 +85,7 @@ def nested_job(
         parent,
         prompt=task.prompt,
         label=task.description[:_LABEL_CHARS] or None,
-        snapshot=None,
+        snapshot=NO_SNAPSHOT,
         model=None,
         system=None,
         append_system_prompt=None,

@@ -12,15 +12,15 @@ from weakref import WeakSet
 from forkrun.confinement import Confinement
 from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
+from forkrun.execution import Setup
 from forkrun.gate import CanUseTool
 from forkrun.hooks import Hooks
-from forkrun.job import Job, check, workspace_path
+from forkrun.job import Job, check, job_from, workspace_path
 from forkrun.launcher import Launcher, Start
 from forkrun.models import open_model
 from forkrun.models.base import Model
 from forkrun.models.pace import MAX_REQUESTS, PacedModel
 from forkrun.opening import check_fork
-from forkrun.options import JobOptions, job_from
 from forkrun.result import Result
 from forkrun.running import Run
 from forkrun.starting import Early
@@ -28,6 +28,7 @@ from forkrun.tracing import host_tracer
 from forkrun.transaction import tidy
 
 if TYPE_CHECKING:
+    from forkrun.options import JobOptions, RunOptions
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.structured.shape import Shape
     from forkrun.workspace.commit import Recovery
@@ -116,29 +117,20 @@ class Runner:
         prompt: str | Job,
         *,
         model: str | None = None,
-        snapshot: Snapshot | None = None,
-        on_event: Emit | None = None,
-        can_use_tool: CanUseTool | None = None,
-        output_type: type | None = None,
-        **options: Unpack[JobOptions],
+        **options: Unpack[RunOptions],
     ) -> Result:
         """Run one job to its end. Cancelling the awaiting task ends the whole tree.
 
-        Raises ForkrunError for what cannot be started; how a started run ended is in the result.
+        Arguments are those of `spawn`. Raises ForkrunError for what cannot be started; how a
+        started run ended is in the result.
         """
-        if isinstance(prompt, Job) and prompt.snapshot is not None and snapshot is None:
+        in_job = prompt.forks if isinstance(prompt, Job) else None
+        if in_job is not None and options.get("snapshot") is None:
+            from forkrun.snapshot.freeze import Snapshot
+
             # A large one takes a second to check.
-            snapshot = await asyncio.to_thread(Snapshot.from_json, bytes(prompt.snapshot))
-        run = self.spawn(
-            prompt,
-            model=model,
-            snapshot=snapshot,
-            on_event=on_event,
-            can_use_tool=can_use_tool,
-            output_type=output_type,
-            **options,
-        )
-        return await run.result()
+            options["snapshot"] = await asyncio.to_thread(Snapshot.from_json, in_job)
+        return await self.spawn(prompt, model=model, **options).result()
 
     def spawn(
         self,
@@ -163,27 +155,24 @@ class Runner:
         check(job)
         if self._hooks is not None:
             self._hooks.check_outside(workspace_path(job, self._environ))
-        if snapshot is None and job.snapshot is not None:
+        if snapshot is None and job.forks is not None:
             from forkrun.snapshot.freeze import Snapshot
 
-            snapshot = Snapshot.from_json(bytes(job.snapshot))
+            snapshot = Snapshot.from_json(job.forks)
         if snapshot is not None:
             check_fork(job)
-        answering = self._model_for(job, snapshot)
-        run = Run(
-            job,
+        setup = Setup(
+            model=self._model_for(job, snapshot),
+            environ=self._environ,
             confinement=self._confinement,
             start=self._launcher.start,
-            recovered=self._tidy(job),
             snapshot=snapshot,
-            model=answering,
-            environ=self._environ,
-            emit=on_event or _nobody,
             can_use_tool=can_use_tool,
             shape=_shape_of(job, output_type),
             hooks=self._hooks,
             tracer=host_tracer(self._tracer_provider),
         )
+        run = Run(job, setup, emit=on_event or _nobody, recovered=self._tidy(job))
         self._runs.add(run)
         return run
 

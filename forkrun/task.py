@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 
 import msgspec
 
@@ -21,13 +21,15 @@ from forkrun.errors import ForkrunError
 from forkrun.events import Emit
 from forkrun.gate import CanUseTool
 from forkrun.inert import inert
-from forkrun.job import Job
-from forkrun.options import JobOptions, job_from
+from forkrun.job import Job, job_from
 from forkrun.result import Result, StopReason
 from forkrun.runner import Runner
 from forkrun.snapshot.freeze import Snapshot
 from forkrun.text import one_line
 from forkrun.waiting import wait_for
+
+if TYPE_CHECKING:
+    from forkrun.options import JobOptions
 
 NAME = "task"
 AT_ONCE = 8

@@ -334,6 +334,18 @@ def test_exec_runs_a_job_of_json(tmp_path: Path) -> None:
     assert b"prompt" in bad.stderr
 
 
+@pytest.mark.parametrize("snapshot", [None, {"messages": [{"role": "user", "content": "hello"}]}])
+def test_exec_forks_a_snapshot(snapshot: object, tmp_path: Path) -> None:
+    """A job that holds the parent's request, as JSON within the JSON, is its fork."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    model = script(tmp_path / "s.jsonl", {"text": "FINAL"})
+    job = json.dumps({"prompt": "go", "model": model, "snapshot": snapshot}).encode()
+    result = json.loads(run("exec", cwd=workspace, stdin=job, check=0).stdout)
+    assert result["summary"] == "FINAL"
+    assert (result["cache"]["prefix_sha256"] is not None) == (snapshot is not None)
+
+
 def test_a_state_directory_that_cannot_be_made(tmp_path: Path) -> None:
     """One line that names it, and a hint; nothing is run."""
     workspace = tmp_path / "ws"

@@ -79,6 +79,7 @@ LATE = frozenset(
         "forkrun.models.offline",
         "forkrun.models.script",
         "forkrun.models.sdk_road",
+        "forkrun.options",
         "forkrun.policy.bash",
         "forkrun.policy.programs",
         "forkrun.policy.shell",

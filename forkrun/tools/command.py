@@ -17,7 +17,7 @@ from typing import Protocol
 
 import msgspec
 
-from forkrun.tools import kernel, processes
+from forkrun.tools import processes
 
 SETTLE_S = 0.2  # how long what the command left may take to end by itself
 ASKED_S = 0.5  # how long between SIGTERM and SIGKILL
@@ -59,7 +59,8 @@ def run_command(
     output, writing = os.pipe()
     try:
         try:
-            pid = _spawn(argv, directory=directory, env=env, output=writing)
+            standard = (None, writing, writing)
+            pid = processes.start(argv, standard, directory=directory, env=env)
         finally:
             os.close(writing)
         os.set_blocking(output, False)
@@ -199,29 +200,6 @@ class _Command:
             self._sink.add(piece)
             self._heard()
         return True
-
-
-def _spawn(argv: list[str], *, directory: int, env: Mapping[str, str], output: int) -> int:
-    kernel.keep_descriptors_from_children()
-    before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fchdir(directory)
-        return os.posix_spawn(
-            argv[0],
-            argv,
-            env,
-            file_actions=(
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, output, 1),
-                (os.POSIX_SPAWN_DUP2, output, 2),
-            ),
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
-    finally:
-        os.fchdir(before)
-        os.close(before)
 
 
 def _pidfd(pid: int) -> int | None:

@@ -23,7 +23,7 @@ import msgspec
 
 from forkrun.mcp.content import Offer, Said, offer_of, read_result
 from forkrun.protocol import ServerProgram, ServerTools
-from forkrun.tools import kernel
+from forkrun.tools import processes
 from forkrun.tools.bash import find_program
 from forkrun.tools.failures import ToolError
 from forkrun.tools.output import Kept
@@ -172,7 +172,8 @@ class _Server:
         theirs = [os.pipe() for _ in range(3)]
         (its_in, self._in), (self._out, its_out), (self._err, its_err) = theirs
         try:
-            self._pid = _spawn(argv, (its_in, its_out, its_err), directory=directory, env=env)
+            standard = (its_in, its_out, its_err)
+            self._pid = processes.start(argv, standard, directory=directory, env=env)
         except OSError:
             for descriptor in (self._in, self._out, self._err):
                 os.close(descriptor)
@@ -334,24 +335,3 @@ class _Server:
 def _words_of(error: Any) -> str:
     message = error.get("message") if isinstance(error, dict) else None
     return str(message or "an error without words")[:_WORDS_CHARS]
-
-
-def _spawn(
-    argv: list[str], standard: tuple[int, int, int], *, directory: int, env: Mapping[str, str]
-) -> int:
-    kernel.keep_descriptors_from_children()
-    before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fchdir(directory)
-        return os.posix_spawn(
-            argv[0],
-            argv,
-            env,
-            file_actions=[(os.POSIX_SPAWN_DUP2, fd, at) for at, fd in enumerate(standard)],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
-        )
-    finally:
-        os.fchdir(before)
-        os.close(before)

@@ -1,4 +1,4 @@
-"""Find and end what a command has left: every descendant, however it tried to slip away.
+"""Start a program; find and end what it leaves: every descendant, however it tries to slip away.
 
 While this process adopts orphans (`kernel.adopt_orphans`), a descendant that has left its session
 and lost its parents becomes our child. Hence the rule that ends the search: no new child of ours,
@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import msgspec
+
+from forkrun.tools import kernel
 
 _PROC = "/proc"
 
@@ -23,6 +25,42 @@ class Process(msgspec.Struct, frozen=True):
     parent: int
     name: str
     is_zombie: bool
+
+
+def start(
+    argv: list[str],
+    standard: tuple[int | None, int, int],
+    *,
+    directory: int,
+    env: Mapping[str, str],
+) -> int:
+    """Start a program (an absolute path and its arguments) in a session of its own.
+
+    It has these descriptors for 0, 1 and 2 (None: an input that is empty) and no other, works in
+    the directory of a descriptor, and begins with default signals. Gives its process id. Raises
+    OSError where it cannot be started.
+    """
+    kernel.keep_descriptors_from_children()
+    before = os.open(".", getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fchdir(directory)
+        return os.posix_spawn(
+            argv[0],
+            argv,
+            env,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, at, "/dev/null", os.O_RDONLY, 0)
+                if descriptor is None
+                else (os.POSIX_SPAWN_DUP2, descriptor, at)
+                for at, descriptor in enumerate(standard)
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP},
+        )
+    finally:
+        os.fchdir(before)
+        os.close(before)
 
 
 def can_be_listed() -> bool:

@@ -151,6 +151,7 @@ import forkrun
 forkrun.run_sync("go", max_turn=3)
 forkrun.run_sync("go", label=3)
 forkrun.run_sync("go", workspace="cloud")
+forkrun.run_sync("go", on_event=3)
 forkrun.run_sync("go", limits=forkrun.Limits(max_turns=3), cwd=".", tools=["bash"])
 """
 
@@ -168,4 +169,4 @@ def test_a_type_checker_sees_mistakes(tmp_path: Path) -> None:
         check=False,
     )
     wrong = {line.split(":")[1] for line in done.stdout.splitlines() if ": error:" in line}
-    assert wrong == {"3", "4", "5"}, done.stdout
+    assert wrong == {"3", "4", "5", "6"}, done.stdout

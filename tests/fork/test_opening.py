@@ -3,9 +3,12 @@
 import asyncio
 import time
 
+import msgspec
 import pytest
+from support_api import replies
 from support_snapshots import snapshot_of
 
+import forkrun
 from forkrun.errors import UsageError
 from forkrun.job import Job
 from forkrun.opening import check_fork, open_conversation
@@ -67,3 +70,16 @@ def test_what_would_break_the_cache_is_refused(options, flag):
     check_fork(Job(prompt="x", break_cache=True, **options))
     for model in ("offline", "script:x"):
         check_fork(Job(prompt="x", model=model))
+
+
+def test_a_snapshot_may_stand_in_the_job(tmp_path):
+    """As JSON in the job it is forked as the same snapshot is that stands beside one."""
+    snapshot = snapshot_of(8_000)
+    model = replies(tmp_path / "s", {"text": "FINAL"})
+    beside = Job(prompt="x", model=model, cwd=str(tmp_path))
+    inside = msgspec.structs.replace(beside, snapshot=msgspec.Raw(snapshot.to_json()))
+    results = [forkrun.run_sync(inside), forkrun.run_sync(beside, snapshot=snapshot)]
+    assert [result.summary for result in results] == ["FINAL", "FINAL"]
+    assert results[0].cache.prefix_sha256 == results[1].cache.prefix_sha256 is not None
+    for none in (beside, msgspec.structs.replace(beside, snapshot=None)):
+        assert forkrun.run_sync(none).cache.prefix_sha256 is None

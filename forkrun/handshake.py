@@ -1,0 +1,72 @@
+"""The first two messages of a run: Start goes to the child, and Ready comes back confined.
+
+Whoever gets no Ready has no run: nothing is asked of a model before.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from forkrun.calls import FAULT_CHARS
+from forkrun.confinement import Plan, Refused
+from forkrun.errors import ChannelError
+from forkrun.protocol import Fault, Ready, Start
+from forkrun.result import MissingLayer, SandboxRecord
+from forkrun.supervisor import Worker
+from forkrun.text import one_line
+from forkrun.transaction import Transaction
+from forkrun_sandbox.spec import Report
+
+LAYER_CHARS = 100
+
+
+async def confine(
+    worker: Worker, start: Start, *, plan: Plan, transaction: Transaction | None
+) -> SandboxRecord:
+    """Have the child enter its sandbox; say what is in force there, and what is not.
+
+    `transaction` gets the directory that the child's writes land in. Raises Refused where the
+    sandbox cannot be had, ChannelError for anything else that is not Ready.
+    """
+    await worker.send(start)
+    message = await worker.receive()
+    if isinstance(message, Ready):
+        if transaction and (upper := worker.receive_upper()) is not None:
+            transaction.take_upper(upper)
+        bounded = worker.confined()
+        return _in_force(message.report, plan, bounded=bounded, unbounded=worker.unbounded())
+    if isinstance(message, Fault) and message.kind == "sandbox":
+        raise Refused(
+            one_line(message.message, width=FAULT_CHARS),
+            layer=one_line(message.layer, width=LAYER_CHARS),
+        )
+    raise ChannelError(
+        f"the child is not ready: {one_line(str(message)[:FAULT_CHARS], width=FAULT_CHARS)}"
+    )
+
+
+def _in_force(
+    report: Report,
+    plan: Plan,
+    *,
+    bounded: tuple[str, ...],
+    unbounded: tuple[tuple[str, str], ...],
+) -> SandboxRecord:
+    """Put together what is in force and what is not, from all who know a part of it.
+
+    `unbounded` is what no control group bounds; the child may have another way to.
+    """
+    record = msgspec.convert(report, SandboxRecord, from_attributes=True)
+    missing = dict(plan.missing) | {each.layer: each.reason for each in record.missing}
+    for layer, reason in unbounded:
+        missing[layer] = f"{missing[layer]}; {reason}" if layer in missing else reason
+    enforced = tuple(dict.fromkeys((*record.enforced, *bounded)))
+    return msgspec.structs.replace(
+        record,
+        enforced=enforced,
+        missing=tuple(
+            MissingLayer(layer=layer, reason=reason)
+            for layer, reason in missing.items()
+            if layer not in enforced
+        ),
+    )
