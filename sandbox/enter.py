@@ -64,8 +64,8 @@ def enter(
 
     The process that called stays behind and ends as the worker ends: by the same status or signal.
     With `is_init` (tier "full") it is PID 1 of a process namespace already, as `guard.fork_init`
-    makes it, and ends by a status that `guard.wait_status_of_init` reads; `begun` is what `begin` has
-    given it, if that was called.
+    makes it, and ends by a status that `guard.wait_status_of_init` reads; `begun` is what `begin`
+    has given it, if that was called.
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """

@@ -5,8 +5,9 @@
 
 - The intermediate is the process that the parent started. It waits, ends as the worker ended, and
   takes the sandbox with it when it is killed.
-- PID 1 of the process namespace reaps, as a small program of its own (`init`). When it ends, the kernel kills everything in the namespace
-  before its descriptor reports the end: pid_namespaces(7).
+- PID 1 of the process namespace reaps, as a small program of its own (`init`). When it ends, the
+  kernel kills everything in the namespace before its descriptor reports the end:
+  pid_namespaces(7).
 - Without a process namespace (`guard_descendants`) one process does both: it adopts every orphan
   (prctl PR_SET_CHILD_SUBREAPER) and kills in a loop until it has no descendant left.
 
