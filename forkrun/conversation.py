@@ -9,8 +9,8 @@ never has more than four marks (limit of the Messages API), those of the parent 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
 
 import msgspec
 
@@ -32,12 +32,13 @@ class Conversation:
     def __init__(self, start: ForkedStart) -> None:
         """Begin with the messages of `start`, which are sent as they are, mark at the end apart."""
         self._params = start.params
-        self._messages = [*start.prefix, start.opening]
+        self._prefix = start.prefix
+        self._messages = [start.opening]  # those that follow the prefix
         self._betas = start.betas
         self._layout = start.layout
         self._size = start.size_bytes
         self._tail_marks = start.tail_marks
-        self._own_user = [len(start.prefix)]  # positions of the user messages that may be marked
+        self._own_user = [0]  # positions among them of the user messages that may be marked
         self._role = "user"  # of the newest message
 
     @classmethod
@@ -123,7 +124,7 @@ class Conversation:
             messages[position] = _with_mark(messages[position])
         return Request(
             params=self._params,
-            messages=messages,
+            messages=_Following(self._prefix, messages) if self._prefix else messages,
             betas=self._betas,
             number=number,
             layout=self._layout,
@@ -141,6 +142,32 @@ class Conversation:
             self._messages.append(_OPEN[role] + added + _CLOSE)
             self._role = role
         self._size += len(added) + len(_OPEN["assistant"])
+
+
+class _Following(Sequence[bytes]):
+    """Messages that follow a frozen prefix. Of that nothing is copied: to count one reference more
+    to each of some thousand messages costs as much as the rest of a turn."""
+
+    def __init__(self, prefix: tuple[bytes, ...], messages: list[bytes]) -> None:
+        self._prefix = prefix
+        self._messages = messages
+
+    def __len__(self) -> int:
+        return len(self._prefix) + len(self._messages)
+
+    def __iter__(self) -> Iterator[bytes]:
+        yield from self._prefix
+        yield from self._messages
+
+    @overload
+    def __getitem__(self, position: int) -> bytes: ...
+    @overload
+    def __getitem__(self, position: slice) -> list[bytes]: ...
+    def __getitem__(self, position: int | slice) -> bytes | list[bytes]:
+        if isinstance(position, slice):
+            return [self[each] for each in range(*position.indices(len(self)))]
+        at = range(len(self))[position] - len(self._prefix)
+        return self._messages[at] if at >= 0 else self._prefix[at]
 
 
 def _with_mark(message: bytes) -> bytes:

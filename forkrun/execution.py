@@ -212,6 +212,8 @@ class Execution:
 
     async def _started_by(self, hooks: RunHooks) -> Job:
         """Give the job with what hooks add to its prompt; a cancel does not wait for them."""
+        if self._setup.hooks is None:
+            return self._job
         adding = asyncio.ensure_future(hooks.before_start(self._job.prompt))
         cancel = asyncio.ensure_future(self._cancelled.wait())
         try:

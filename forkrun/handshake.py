@@ -25,10 +25,12 @@ async def confine(
 ) -> SandboxRecord:
     """Have the child enter its sandbox; say what is in force there, and what is not.
 
-    `transaction` gets the directory that the child's writes land in. Raises Refused where the
-    sandbox cannot be had, ChannelError for anything else that is not Ready.
+    `transaction` is opened, and gets the directory that the child's writes land in. Raises Refused
+    where the sandbox cannot be had, ChannelError for anything else that is not Ready.
     """
     await worker.send(start)
+    if transaction is not None:
+        transaction.open()  # while the child enters its sandbox
     message = await worker.receive()
     if isinstance(message, Ready):
         if transaction and (upper := worker.receive_upper()) is not None:

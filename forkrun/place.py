@@ -20,7 +20,7 @@ from forkrun.limits import Limits
 from forkrun.policy import Policy
 from forkrun.starting import package_folders
 from forkrun.state import made_state_folder
-from forkrun.transaction import Transaction, open_transaction
+from forkrun.transaction import Transaction
 from forkrun.workspace.copies import Progress
 from forkrun.workspace.views import Form, private_directory
 from forkrun_sandbox.gitdirs import git_directories
@@ -86,7 +86,7 @@ def open_place(
 
                 check_landing(job.patch, workspace=workspace)
             transaction = stack.enter_context(
-                open_transaction(
+                Transaction(
                     workspace,
                     form=form,
                     run_id=run_id,
@@ -96,10 +96,11 @@ def open_place(
                     progress=progress,
                 )
             )
-            if tier in WITH_A_VIEW:
+            if form == "copy":
+                transaction.open()
                 source = transaction.view.copy
-            else:
-                workspace = transaction.view.copy or workspace
+            if source is not None and tier not in WITH_A_VIEW:
+                workspace, source = source, None
         named: tuple[str, ...] | None = None
         if job.workspace == "live":
             named = stack.enter_context(open_writable(policy, workspace))
@@ -160,7 +161,7 @@ def _make_own(path: str, *, owner: str) -> None:
 
 
 def _mode(job: Job, transaction: Transaction | None) -> str:
-    if transaction is not None and transaction.view.form == "overlay":
+    if transaction is not None and transaction.form == "overlay":
         return "overlay"
     return "read" if job.workspace == "read-only" else "write"
 

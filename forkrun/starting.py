@@ -12,6 +12,7 @@ stands in its argument list.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import signal
 import socket
@@ -104,13 +105,14 @@ def python_argv(module: str, argument: str) -> list[str]:
     return [sys.executable, *flags, "-c", code, *package_folders(), argument]
 
 
-def package_folders() -> list[str]:
+@functools.cache
+def package_folders() -> tuple[str, ...]:
     """Give the folder of `forkrun_sandbox`, then those in which `forkrun` and `msgspec` lie."""
     found = PathFinder.find_spec("msgspec")
     if found is None or found.origin is None:
         raise ForkrunError("the package msgspec is not where this Python looks for packages")
     entries = (_folder(_folder(__file__)), _folder(_folder(found.origin)))
-    return [os.path.abspath(forkrun_sandbox.__path__[0]), *dict.fromkeys(entries)]
+    return (os.path.abspath(forkrun_sandbox.__path__[0]), *dict.fromkeys(entries))
 
 
 def _folder(path: str) -> str:

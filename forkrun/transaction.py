@@ -1,6 +1,6 @@
 """The files of one run as a transaction: a private view before it, a commit or nothing after it.
 
-The view is opened before the child starts and settled after everything in the sandbox is dead. The
+The view is opened before the child's first turn and settled after everything in the sandbox is dead. The
 changes of a completed run are committed as far as the rules allow; those of any other run are kept
 as a patch. Everything here blocks on files: the event loop has it done in a thread.
 """
@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
+from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Protocol
 
 import msgspec
@@ -23,7 +25,14 @@ from forkrun.policy import Policy
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
 from forkrun.state import made_state_folder, state_folder
 from forkrun.text import sayable
-from forkrun.workspace.views import Form, View, open_view, private_directory, sweep_views
+from forkrun.workspace.views import (
+    Form,
+    View,
+    check_state,
+    open_view,
+    private_directory,
+    sweep_views,
+)
 
 if TYPE_CHECKING:
     from forkrun.ledger import Ending
@@ -102,60 +111,79 @@ def in_words(recovery: Recovery) -> Recovery:
     return msgspec.structs.replace(recovery, paths=tuple(map(sayable, recovery.paths)))
 
 
-@contextlib.contextmanager
-def open_transaction(
-    workspace: str,
-    *,
-    form: Form,
-    run_id: str,
-    environ: Mapping[str, str],
-    disk_bytes: int | None = None,
-    is_shared: bool = False,
-    progress: Progress | None = None,
-) -> Iterator[Transaction]:
-    """Open a private view of a workspace; everything of it is gone when the block is left.
-
-    `disk_bytes` bounds the size of a copy, and what is added to it; `is_shared` says that its
-    owner, who need not be us, must reach it by its path.
-    """
-    state = made_state_folder(environ)
-    with open_view(
-        workspace,
-        run_id=run_id,
-        state_dir=state,
-        form=form,
-        max_copy_bytes=disk_bytes,
-        is_shared=is_shared,
-        progress=progress,
-    ) as view:
-        transaction = Transaction(view, state=state, run_id=run_id, disk_bytes=disk_bytes)
-        try:
-            yield transaction
-        finally:
-            transaction.close()
-
-
 class Transaction:
-    """An open view, until it is settled."""
+    """A private view of a workspace, from when it is opened until it is settled.
 
-    def __init__(self, view: View, *, state: str, run_id: str, disk_bytes: int | None) -> None:
-        self.view = view
-        self._state = state
+    A context manager: when the block is left, everything of the view is gone. An overlay is opened
+    as late as before the child's first turn, since the child needs nothing of it to start.
+    """
+
+    def __init__(
+        self,
+        workspace: str,
+        *,
+        form: Form,
+        run_id: str,
+        environ: Mapping[str, str],
+        disk_bytes: int | None = None,
+        is_shared: bool = False,
+        progress: Progress | None = None,
+    ) -> None:
+        """`disk_bytes` bounds the size of a copy, and what is added to it; `is_shared` says that
+        its owner, who need not be us, must reach it by its path."""
+        self.form = form
+        self._environ = environ
+        self._state = state_folder(environ)
+        self._open = functools.partial(
+            open_view,
+            workspace,
+            run_id=run_id,
+            form=form,
+            in_memory=True,
+            max_copy_bytes=disk_bytes,
+            is_shared=is_shared,
+            progress=progress,
+        )
+        check_state(os.path.realpath(self._state), workspace=os.path.realpath(workspace))
         self._run_id = run_id
         self._disk_bytes = disk_bytes
+        self._stack = contextlib.ExitStack()
+        self._view: View | None = None
         self._upper: int | None = None
         self._changed: Changed | None = None
-        self._copied_bytes = _usage_of(view.copy) if view.copy and disk_bytes else 0
+        self._copied_bytes = 0
+
+    def __enter__(self) -> Transaction:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._stack.close()
+
+    @property
+    def view(self) -> View:
+        """The view, once it is open."""
+        if self._view is None:
+            raise RuntimeError("the view is not open yet")
+        return self._view
+
+    def open(self) -> None:
+        """Open the view, unless it is. Blocks on files; raises UsageError and WorkspaceError."""
+        if self._view is not None:
+            return
+        self._state = made_state_folder(self._environ)
+        self._view = self._stack.enter_context(self._open(state_dir=self._state))
+        if self._view.copy and self._disk_bytes:
+            self._copied_bytes = _usage_of(self._view.copy)
 
     def take_upper(self, descriptor: int) -> None:
         """Take the descriptor of the directory that the child's writes land in; ours from now."""
         self._upper = descriptor
-
-    def close(self) -> None:
-        """Let go of that directory."""
-        if self._upper is not None:
-            os.close(self._upper)
-            self._upper = None
+        self._stack.callback(os.close, descriptor)
 
     async def until_full(self) -> LimitHit:
         """Return when a copy has grown by more than is allowed; a tmpfs is bounded by itself."""
@@ -197,7 +225,7 @@ class Transaction:
     @property
     def is_untouched(self) -> bool:
         """Whether the child was never confined, so that nothing can have been written."""
-        return self._upper is None and self.view.form == "overlay"
+        return self._upper is None and self.form == "overlay"
 
     def _disk_limit(self) -> LimitHit | None:
         """Say whether the view is full: then some file in it may be cut short."""

@@ -62,14 +62,18 @@ class Turns:
         self._worker = worker
         self._results: dict[str, bytes] = {}  # blocks of the newest reply's calls, in their order
         self._words: list[bytes] = []  # text blocks that follow them
+        self._offered: Sequence[Mapping[str, Any]] = ()
 
     def offer(self, definitions: Sequence[Mapping[str, Any]]) -> None:
         """Show the model further tools, before the first request."""
+        self._offered = definitions
         self._conversation.offer(definitions)
 
     def begin_again(self, opening: Opening) -> None:
         """Begin with another conversation, where there was no reply in the first."""
         self._conversation = opening.conversation
+        if self._offered:
+            self._conversation.offer(self._offered)
 
     def has_result(self, call_id: str) -> bool:
         """Say whether the newest call of this id has a result, or a place that waits for one."""

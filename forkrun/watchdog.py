@@ -76,7 +76,7 @@ async def first_end(
 
 async def _until_limit(worker: Worker, transaction: Transaction | None, limits: Limits) -> LimitHit:
     """Return when the processes, or a copy of the workspace, have met a bound."""
-    if transaction is None or transaction.view.copy is None:
+    if transaction is None or transaction.form != "copy":
         return await worker.until_limit(limits)
     tasks = [
         asyncio.ensure_future(worker.until_limit(limits)),

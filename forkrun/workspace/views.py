@@ -1,12 +1,13 @@
 """Open a private view of a workspace, and leave nothing of it behind.
 
     STATE/views/RUN_ID/            0700, locked by us as long as we live
-        upper, work                an overlay's own directories; the workspace is the lower one
-        copy                       or a copy of the workspace, to be mounted in its place
+        copy                       a copy of the workspace, to be mounted in its place
+        upper, work                or an overlay's own directories; the workspace is the lower one
 
 An overlay is mounted by the sandbox, inside its own mount namespace, with `userxattr`. Its upper
-directory is the one here or, on a tmpfs (which bounds its size), one that the sandbox hands over
-as a descriptor. Reading comes after the death of everything in the sandbox.
+directory is the one here or one on a tmpfs, which bounds its size: the sandbox hands that over as a
+descriptor, and nothing is made on the disk. Reading comes after the death of everything in the
+sandbox.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ _OPEN_TO_ALL = "/var/tmp"  # noqa: S108 - names in it cannot be guessed, and are
 
 
 class View:
-    """A view that is open. All paths are absolute; those of the other form are None.
+    """A view that is open. All paths are absolute; those of another form are None.
 
     `workspace_mode` and `workspace_owner` are what the top of an upper directory on a tmpfs must
     have too: a mounted overlay shows the modes of its upper directory.
@@ -40,7 +41,7 @@ class View:
         self,
         *,
         workspace: str,
-        directory: str,
+        directory: str | None,
         form: Form,
         tree: Tree,
         repository: Repository | None,
@@ -53,10 +54,12 @@ class View:
         found = os.fstat(tree.fd)
         self.workspace_mode = stat.S_IMODE(found.st_mode)
         self.workspace_owner = (found.st_uid, found.st_gid)
-        is_overlay = form == "overlay"
-        self.upper = os.path.join(directory, "upper") if is_overlay else None
-        self.work = os.path.join(directory, "work") if is_overlay else None
-        self.copy = None if is_overlay else os.path.join(directory, "copy")
+        self.upper = self.work = self.copy = None
+        if directory is not None and form == "overlay":
+            self.upper = os.path.join(directory, "upper")
+            self.work = os.path.join(directory, "work")
+        elif directory is not None:
+            self.copy = os.path.join(directory, "copy")
         self.copied = Copied()
         self.baseline: OverlayBaseline | CopyBaseline = CopyBaseline({})
         self.trees: list[Tree] = []
@@ -69,24 +72,27 @@ def open_view(
     run_id: str,
     state_dir: str,
     form: Form = "overlay",
+    in_memory: bool = False,
     max_copy_bytes: int | None = None,
     is_shared: bool = False,
     progress: Progress | None = None,
 ) -> Iterator[View]:
     """Open a view of a directory; the start of the run is the moment before this returns.
 
-    `is_shared` says that the owner of the workspace must reach the view by its path.
+    `in_memory` says that the upper directory of an overlay will be handed over; `is_shared`
+    says that the owner of the workspace must reach the view by its path.
     Everything of the view is removed at the end, whatever was put into it. Raises UsageError where
     the state directory lies in the workspace, WorkspaceError where a copy would be too large.
     """
     workspace = os.path.realpath(workspace)
     state_dir = os.path.realpath(state_dir)
-    if os.path.commonpath([workspace, state_dir]) == workspace:
-        raise UsageError(f"the state directory lies in the workspace: {state_dir}")
+    check_state(state_dir, workspace=workspace)
     with contextlib.ExitStack() as stack:
         tree = stack.enter_context(open_tree(workspace))
         owner = os.fstat(tree.fd).st_uid if is_shared else None
-        directory = stack.enter_context(private_directory(state_dir, run_id, reached_by=owner))
+        directory = None
+        if form == "copy" or not in_memory:
+            directory = stack.enter_context(private_directory(state_dir, run_id, reached_by=owner))
         repository = find_repository(workspace)
         if repository is not None:
             stack.callback(repository.close)
@@ -112,6 +118,12 @@ def open_view(
             view.baseline = CopyBaseline(view.copied.before)
         tree.forget()  # a thousand runs may wait like this
         yield view
+
+
+def check_state(state_dir: str, *, workspace: str) -> None:
+    """Refuse a workspace that our own files lie in; both paths are real ones."""
+    if os.path.commonpath([workspace, state_dir]) == workspace:
+        raise UsageError(f"the state directory lies in the workspace: {state_dir}")
 
 
 def check_workspace(workspace: str, *, home: str) -> None:

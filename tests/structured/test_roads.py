@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 from messages_server import MessagesServer
 from support_embedding import at, run, workspace  # noqa: F401
+from support_mcp import inside
+
+from forkrun.mcp.config import McpServer
 
 SCHEMA = {
     "type": "object",
@@ -178,6 +182,22 @@ def test_a_form_that_the_api_refuses_goes_by_the_tool(workspace) -> None:
     assert "output_config" in first
     assert "output_config" not in second
     assert second["tools"][-1]["name"] == "final_answer"
+
+
+def test_what_a_server_offers_is_offered_on_the_other_road_too(workspace) -> None:
+    """Where a run begins again, the tools of its MCP servers are shown again."""
+    error = {"type": "invalid_request_error", "message": "output_config.format: too complex"}
+    servers = {"small": msgspec.convert(inside(workspace), McpServer)}
+    with MessagesServer([{"error": error}, final(GOOD)]) as server:
+        result = run(
+            workspace, CURRENT, env=at(server.url), json_schema=SCHEMA, mcp_servers=servers
+        )
+        first, second = (
+            {tool["name"] for tool in request.json["tools"]} for request in server.messages
+        )
+    assert result.stop_reason == "completed"
+    assert any(name.startswith("mcp__small__") for name in first)
+    assert second == first | {"final_answer"}
 
 
 def test_another_refusal_is_the_end(workspace) -> None:
