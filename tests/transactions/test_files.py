@@ -263,12 +263,13 @@ def test_a_patch_that_cannot_be_written_any_more_is_kept(plain):
     target.mkdir()
     before = plain.picture()
     arguments = (*plain.arguments(EDIT, {"delay_s": 2, "text": "done"}), "--patch", f"{target}/p")
-    command = plain.command(*arguments)
+    transcript = plain.tmp / "transcript"
+    command = plain.command(*arguments, "--transcript", str(transcript))
     with subprocess.Popen(
         command, cwd=plain.workspace, env=environment(plain.home), stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL,
     ) as run:  # fmt: skip
-        wait_until(lambda: list((plain.state / "views").glob("*")))
+        wait_until(lambda: transcript.exists() and b'"reply"' in transcript.read_bytes())
         target.rmdir()
         result = json.loads(run.communicate()[0])
     assert "cannot be written" in result["error"]["message"]
