@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from forkrun.cli import flags, values
 from forkrun.errors import UsageError
@@ -46,17 +46,13 @@ def parse(argv: Sequence[str]) -> Any:
         title="commands", metavar="COMMAND", prog="forkrun", parser_class=_Parser
     )
     # Where a command is named, its flags alone are made: that of the largest takes 3 ms.
-    known = {
-        "spawn": _spawn,
-        "exec": _exec,
-        "apply": _apply,
-        "recover": _recover,
-        "doctor": _doctor,
-        "agents": _agents,
-        "mcp": _mcp,
-    }
-    for add in [known[argv[0]]] if argv and argv[0] in known else known.values():
-        add(commands)
+    for name in [argv[0]] if argv and argv[0] in COMMANDS else COMMANDS:
+        command = COMMANDS[name]
+        of_command = commands.add_parser(
+            name, allow_abbrev=False, help=command.help, description=command.description
+        )
+        of_command.set_defaults(command=command.run)
+        command.add_flags(of_command)
     options = parser.parse_args(argv)
     if not hasattr(options, "command"):
         raise UsageError("no command was given", hint="try: forkrun spawn --prompt TEXT")
@@ -74,14 +70,7 @@ class _Version(argparse.Action):
         parser.exit()
 
 
-def _spawn(commands: Any) -> None:
-    parser = commands.add_parser(
-        "spawn",
-        allow_abbrev=False,
-        help="run one subagent and print its summary",
-        description="Run one subagent in its own process and print its summary on stdout.",
-    )
-    parser.set_defaults(command=_run_spawn)
+def _add_spawn(parser: Any) -> None:
     what = parser.add_argument_group("what to do").add_mutually_exclusive_group()
     what.add_argument("--prompt", metavar="TEXT", help="the task; - reads it from stdin")
     what.add_argument("--prompt-file", metavar="FILE", help="a file that holds the task")
@@ -131,61 +120,20 @@ def _spawn(commands: Any) -> None:
     flags.add_output(parser.add_argument_group("output"))
 
 
-def _exec(commands: Any) -> None:
-    parser = commands.add_parser(
-        "exec",
-        allow_abbrev=False,
-        help="run one job, given as JSON on stdin; the result is JSON on stdout",
-        description="Run one job: JSON on stdin, one result as JSON on stdout. For machines.",
-    )
-    parser.set_defaults(command=_run_exec)
+def _add_nothing(parser: Any) -> None:
+    """Add no flags."""
 
 
-def _doctor(commands: Any) -> None:
-    parser = commands.add_parser(
-        "doctor",
-        allow_abbrev=False,
-        help="say what this machine can enforce",
-        description="Try every layer of the confinement on this machine and say what works. "
-        "Exit code 0 where `--sandbox required` would work, else 125.",
-    )
+def _add_doctor(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on stdout")
-    parser.set_defaults(command=_run_doctor)
 
 
-def _run_doctor(options: Any) -> int:
-    from forkrun.cli import doctor
-
-    return doctor.main(json_output=options.json)
-
-
-def _agents(commands: Any) -> None:
-    parser = commands.add_parser(
-        "agents",
-        allow_abbrev=False,
-        help="list the agent definitions, what they may do and what is wrong with them",
-        description="List the agents of .claude/agents here and above, and the user's own.",
-    )
+def _add_agents(parser: Any) -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object a line")
     parser.add_argument("--cwd", metavar="DIR", help="the workspace (default: here)")
-    parser.set_defaults(command=_run_agents)
 
 
-def _run_agents(options: Any) -> int:
-    from forkrun.cli.agents import list_agents
-
-    return list_agents(cwd=options.cwd or ".", as_json=options.json)
-
-
-def _mcp(commands: Any) -> None:
-    parser = commands.add_parser(
-        "mcp",
-        allow_abbrev=False,
-        help="be an MCP server on stdio with one tool, task",
-        description="Be an MCP server on stdin and stdout, whose one tool, task, runs a subagent "
-        "in its own process. The flags hold for every run.",
-    )
-    parser.set_defaults(command=_run_mcp)
+def _add_mcp(parser: Any) -> None:
     parser.add_argument("--model", metavar="NAME", help="as for spawn (default: $FORKRUN_MODEL)")
     parser.add_argument(
         "--agent",
@@ -201,60 +149,21 @@ def _mcp(commands: Any) -> None:
     flags.add_limits(parser.add_argument_group("limits"))
 
 
-def _run_mcp(options: Any) -> int:
-    from forkrun.cli.jobs import job_of
-    from forkrun.cli.mcp import main
-
-    # What a server has no flag for is as it is without the flag.
-    for name, value in vars(parse(["spawn", "--prompt", "(the host gives it)"])).items():
-        if not hasattr(options, name):
-            setattr(options, name, value)
-    return main(job_of(options), is_one_agent=options.agent is not None, at_once=options.at_once)
-
-
-def _apply(commands: Any) -> None:
-    parser = commands.add_parser(
-        "apply",
-        allow_abbrev=False,
-        help="commit the patch of a run that did not commit",
-        description="Commit a patch, all of it or, where somebody has changed the same files, "
-        "nothing (exit code 73).",
-    )
-    parser.set_defaults(command=_run_apply)
+def _add_apply(parser: Any) -> None:
     parser.add_argument(
         "patch", metavar="RESULT|PATCH", help="a patch, or the JSON of the result that names it"
     )
-    _workspace(parser, "apply to")
+    _add_workspace(parser, "apply to")
 
 
-def _recover(commands: Any) -> None:
-    parser = commands.add_parser(
-        "recover",
-        allow_abbrev=False,
-        help="finish or undo commits that were killed",
-        description="Finish or undo commits that were killed in a workspace, and say which. "
-        "The next run there does the same.",
-    )
-    parser.set_defaults(command=_run_recover)
-    _workspace(parser, "recover")
+def _add_recover(parser: Any) -> None:
+    _add_workspace(parser, "recover")
 
 
-def _workspace(parser: Any, verb: str) -> None:
+def _add_workspace(parser: Any, verb: str) -> None:
     parser.add_argument(
         "--cwd", metavar="DIR", help=f"the workspace to {verb} (default: the current directory)"
     )
-
-
-def _run_apply(options: Any) -> int:
-    from forkrun.cli.files import apply
-
-    return apply(options.patch, cwd=options.cwd or os.getcwd())
-
-
-def _run_recover(options: Any) -> int:
-    from forkrun.cli.files import recover
-
-    return recover(options.cwd or os.getcwd())
 
 
 def _run_spawn(options: Any) -> int:
@@ -273,16 +182,106 @@ def _run_spawn(options: Any) -> int:
         snapshot=snapshot_of(options),
         hooks=hooks_of(options),
         output_format=options.output_format,
-        verbosity=_verbosity(options),
+        verbosity=-1 if options.quiet else int(options.verbose),
         early=options.early,
     )
-
-
-def _verbosity(options: Any) -> int:
-    return -1 if options.quiet else int(options.verbose)
 
 
 def _run_exec(options: Any) -> int:
     from forkrun.cli.spawn import execute
 
     return execute(sys.stdin.buffer.read(), early=options.early)
+
+
+def _run_apply(options: Any) -> int:
+    from forkrun.cli.files import apply
+
+    return apply(options.patch, cwd=options.cwd or os.getcwd())
+
+
+def _run_recover(options: Any) -> int:
+    from forkrun.cli.files import recover
+
+    return recover(options.cwd or os.getcwd())
+
+
+def _run_doctor(options: Any) -> int:
+    from forkrun.cli import doctor
+
+    return doctor.main(json_output=options.json)
+
+
+def _run_agents(options: Any) -> int:
+    from forkrun.cli.agents import list_agents
+
+    return list_agents(cwd=options.cwd or ".", as_json=options.json)
+
+
+def _run_mcp(options: Any) -> int:
+    from forkrun.cli.jobs import job_of
+    from forkrun.cli.mcp import main
+
+    # What a server has no flag for is as it is without the flag.
+    for name, value in vars(parse(["spawn", "--prompt", "(the host gives it)"])).items():
+        if not hasattr(options, name):
+            setattr(options, name, value)
+    return main(job_of(options), is_one_agent=options.agent is not None, at_once=options.at_once)
+
+
+class _Command(NamedTuple):
+    """A command: what adds its flags, what runs it (its exit code comes back), what help says."""
+
+    add_flags: Callable[[Any], None]
+    run: Callable[[Any], int]
+    help: str
+    description: str
+
+
+COMMANDS = {
+    "spawn": _Command(
+        _add_spawn,
+        _run_spawn,
+        "run one subagent and print its summary",
+        "Run one subagent in its own process and print its summary on stdout.",
+    ),
+    "exec": _Command(
+        _add_nothing,
+        _run_exec,
+        "run one job, given as JSON on stdin; the result is JSON on stdout",
+        "Run one job: JSON on stdin, one result as JSON on stdout. For machines.",
+    ),
+    "apply": _Command(
+        _add_apply,
+        _run_apply,
+        "commit the patch of a run that did not commit",
+        "Commit a patch, all of it or, where somebody has changed the same files, nothing "
+        "(exit code 73).",
+    ),
+    "recover": _Command(
+        _add_recover,
+        _run_recover,
+        "finish or undo commits that were killed",
+        "Finish or undo commits that were killed in a workspace, and say which. The next run "
+        "there does the same.",
+    ),
+    "doctor": _Command(
+        _add_doctor,
+        _run_doctor,
+        "say what this machine can enforce",
+        "Try every layer of the confinement on this machine and say what works. Exit code 0 where "
+        "`--sandbox required` would work, else 125.",
+    ),
+    "agents": _Command(
+        _add_agents,
+        _run_agents,
+        "list the agent definitions, what they may do and what is wrong with them",
+        "List the agents of .claude/agents here and above, and the user's own.",
+    ),
+    "mcp": _Command(
+        _add_mcp,
+        _run_mcp,
+        "be an MCP server on stdio with one tool, task",
+        "Be an MCP server on stdin and stdout, whose one tool, task, runs a subagent in its own "
+        "process. The flags hold for every run.",
+    ),
+}
