@@ -58,11 +58,11 @@ def _in_force(
 
     `unbounded` is what no control group bounds; the child may have another way to.
     """
-    record = msgspec.convert(report, SandboxRecord, from_attributes=True)
-    missing = dict(plan.missing) | {each.layer: each.reason for each in record.missing}
+    record = msgspec.convert({"tier": report.tier}, SandboxRecord)
+    missing = dict(plan.missing) | {each.layer: each.reason for each in report.missing}
     for layer, reason in unbounded:
         missing[layer] = f"{missing[layer]}; {reason}" if layer in missing else reason
-    enforced = tuple(dict.fromkeys((*record.enforced, *bounded)))
+    enforced = tuple(dict.fromkeys((*report.enforced, *bounded)))
     return msgspec.structs.replace(
         record,
         enforced=enforced,

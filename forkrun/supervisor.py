@@ -19,7 +19,6 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -107,7 +106,7 @@ class Worker:
     @property
     def spec(self) -> Spec:
         """What the child is to enter."""
-        return replace(self._spec, groups=self._held.to_join)
+        return self._spec._replace(groups=self._held.to_join)
 
     async def send(self, message: Message) -> None:
         """Send one message. Raises ChannelError when the child is gone."""

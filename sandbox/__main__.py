@@ -16,7 +16,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict, replace
 from typing import Any
 
 from . import bwrap, launch, probe
@@ -41,7 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     # First the best tier without asking; only when it is refused, find out what can be had.
     tier = "none" if options.sandbox == "none" else "full"
     try:
-        return _run(replace(spec, tier=tier), command, environment, is_verbose=options.verbose)
+        return _run(spec._replace(tier=tier), command, environment, is_verbose=options.verbose)
     except SandboxFault as fault:
         _say(f"tier {tier} refused: {fault}")
     choice = probe.choose(options.sandbox)
@@ -50,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
     if choice.tier is None:
         _say(f"the confinement asked for cannot be had here: --sandbox {options.sandbox}")
         return _REFUSED
-    spec = replace(spec, tier=choice.tier, best_effort=options.sandbox == "best-effort")
+    spec = spec._replace(tier=choice.tier, best_effort=options.sandbox == "best-effort")
     try:
         return _run(spec, command, environment, is_verbose=options.verbose)
     except SandboxFault as fault:
@@ -73,13 +72,12 @@ def child() -> None:
         order = json.loads(file.read(length))
     told: dict[str, Any] = {}
     try:
-        told["report"] = asdict(
-            enter(
-                _decode(order["spec"]),
-                keep_fds=(channel,),
-                parent_pidfd=parent if parent >= 0 else None,
-            )
+        report = enter(
+            _decode(order["spec"]),
+            keep_fds=(channel,),
+            parent_pidfd=parent if parent >= 0 else None,
         )
+        told["report"] = report._asdict()
     except SandboxFault as fault:
         told["fault"] = str(fault)
     except OSError as refusal:
@@ -127,7 +125,7 @@ def _run(spec: Spec, command: list[str], environment: dict[str, str], *, is_verb
                 **identity,
             )
         held = stack.enter_context(launch.hold(child.pid, spec=spec))
-        order = {"spec": asdict(spec), "command": command, "environment": environment}
+        order = {"spec": _encoded(spec), "command": command, "environment": environment}
         return _follow(child, held, ours, json.dumps(order).encode(), is_verbose=is_verbose)
 
 
@@ -182,7 +180,7 @@ def _read_all(channel: Any) -> bytes:
 
 def _describe(report: dict[str, Any], held: launch.Held) -> str:
     enforced = ", ".join([*report["enforced"], *held.bounded])
-    missing = [Missing(**m) for m in report["missing"]] + list(held.missing)
+    missing = [Missing(*m) for m in report["missing"]] + list(held.missing)
     lines = [f"tier {report['tier']}: {enforced}"]
     return "\n".join([*lines, *(f"missing: {m.layer}: {m.reason}" for m in missing)])
 
@@ -195,9 +193,9 @@ def _with_places(
         return spec, {"HOME": spec.home, "TMPDIR": "/tmp"} | environment
     place = tempfile.mkdtemp(prefix="forkrun-")
     stack.callback(shutil.rmtree, place, ignore_errors=True)
-    spec = replace(spec, home=f"{place}/home", scratch=f"{place}/tmp")
+    spec = spec._replace(home=f"{place}/home", scratch=f"{place}/tmp")
     if spec.workspace_mode == "empty":
-        spec = replace(spec, workspace=f"{place}/workspace", workspace_mode="write")
+        spec = spec._replace(workspace=f"{place}/workspace", workspace_mode="write")
         os.mkdir(spec.workspace)
     for path in (spec.home, f"{place}/tmp"):
         os.mkdir(path, 0o700)
@@ -212,6 +210,10 @@ def _own_paths() -> tuple[str, ...]:
     from .confine import own_paths
 
     return (*own_paths(), os.path.dirname(os.path.abspath(__file__)))
+
+
+def _encoded(spec: Spec) -> dict[str, Any]:
+    return {**spec._asdict(), "limits": spec.limits._asdict()}
 
 
 def _decode(raw: dict[str, Any]) -> Spec:

@@ -14,7 +14,7 @@ import os
 import re
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from .spec import Limits, Missing
 
@@ -24,11 +24,10 @@ _OWN_PROCESSES = 2
 _REMOVAL_S = 1.0
 _PAUSE_S = 0.002
 _LOOK_AGAIN_S = 5.0
-_MINE = re.compile(rf"{_PREFIX}-(\d+)-(\d+)-\d+")
+_MINE = rf"{_PREFIX}-(\d+)-(\d+)-\d+"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
+class Group(NamedTuple):
     """The directories of one group: `memory` and `pids`, the same one under version 2, or None."""
 
     memory: str | None
@@ -146,7 +145,7 @@ def sweep(further: tuple[str, ...] = ()) -> int:
     removed = 0
     for parent in {*parents(), *further}:
         for name in _children(parent):
-            owner = _MINE.fullmatch(name)
+            owner = re.fullmatch(_MINE, name) if name.startswith(_PREFIX) else None
             if owner and _started(int(owner[1])) != int(owner[2]):
                 removed += _remove(os.path.join(parent, name))
     return removed

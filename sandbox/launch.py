@@ -20,8 +20,8 @@ import os
 import select
 import signal
 import time
-from dataclasses import dataclass
 from types import TracebackType
+from typing import NamedTuple
 
 from . import cgroups, survivors
 from .spec import Missing, Spec
@@ -34,8 +34,7 @@ _PAUSE_S = 0.005
 _GUARDIAN_S = 2.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Usage:
+class Usage(NamedTuple):
     """What a sandbox uses and has used. Bytes and seconds; None where it cannot be read.
 
     `processes` is the most there were at once, `processes_now` how many there are.

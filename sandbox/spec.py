@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 HOME = "/home/agent"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(NamedTuple):
     """Bounds on everything in one sandbox together, None for no bound. Bytes and seconds.
 
     The kernel holds `cpu_s`, `open_files` and `file_bytes` for each process on its own; the sum of
@@ -25,8 +24,7 @@ class Limits:
     tmp_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class Spec(NamedTuple):
     """One sandbox: absolute paths of the host, numbers and flags.
 
     `tier` is "full", "bwrap", "lsm" or "none", as chosen by a probe. `workspace` is the directory
@@ -56,13 +54,12 @@ class Spec:
     network: str = "loopback"
     home: str = HOME
     scratch: str | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = Limits()
     best_effort: bool = False
     groups: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """What can be known of a sandbox of the tier "full" before its workspace is.
 
     `uid` and `gid` are who works in it, `network_is_own` whether it has a network of its own.
@@ -73,16 +70,14 @@ class Shape:
     network_is_own: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Missing:
+class Missing(NamedTuple):
     """A layer that is not in force, and why."""
 
     layer: str
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
+class Report(NamedTuple):
     """The confinement that is in force: the names of the layers, and what is missing."""
 
     tier: str

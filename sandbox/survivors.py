@@ -11,15 +11,14 @@ import contextlib
 import os
 import signal
 import time
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _ROUNDS = 400
 _PAUSE_S = 0.005
 _DEAD = (b"Z", b"X")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measure:
+class Measure(NamedTuple):
     """What a process and its descendants use together. A page that several share counts once.
 
     `processes` counts as the kernel's bounds do: each thread, and what has ended and waits to be

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from forkrun_sandbox.spec import Limits, Spec
 
 
 def _is_orphaned(name: str) -> bool:
-    owner = cgroups._MINE.fullmatch(name)
+    owner = re.fullmatch(cgroups._MINE, name)
     return owner is not None and cgroups._started(int(owner[1])) != int(owner[2])
 
 
