@@ -49,7 +49,7 @@ THEIR_NAMES = {
 }
 """Our tools by the names of Claude Code."""
 _ALSO = {"task": ("Task",)}
-_NAMES_ALONE = re.compile(r"[A-Za-z0-9_,| -]*")
+_NAMES_ALONE = r"[A-Za-z0-9_,| -]*"
 
 
 class HookInput(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -394,7 +394,7 @@ def _matches(matcher: str | None, names: Sequence[str]) -> bool:
     if matcher in (None, "", "*"):
         return True
     assert matcher is not None
-    if _NAMES_ALONE.fullmatch(matcher):
+    if re.fullmatch(_NAMES_ALONE, matcher):
         wanted = {name.strip() for name in re.split(r"[|,]", matcher)}
         return any(name in wanted for name in names)
     return any(re.search(matcher, name) for name in names)

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import re
 
-_ESCAPES = re.compile(
-    r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
+_ESCAPES = (
+    r"(?s:\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor movements
     r"|\x1b[\]PX^_].*?(?:\x07|\x1b\\|$)"  # OSC, DCS, SOS, PM, APC: titles, links
-    r"|\x1b[ -/]*[0-~]",  # two-character escapes
-    re.DOTALL,
+    r"|\x1b[ -/]*[0-~])"  # two-character escapes
 )
-_CONTROLS = re.compile(
-    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
-)
+_CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 
 
 def printable(text: str) -> str:
     """Take out terminal escapes; turn other control characters but tab and newline into U+FFFD."""
-    without_escapes = _ESCAPES.sub("", text.replace("\r\n", "\n"))
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", without_escapes)
+    without_escapes = re.sub(_ESCAPES, "", text.replace("\r\n", "\n"))
+    return re.sub(_CONTROLS, "\N{REPLACEMENT CHARACTER}", without_escapes)
 
 
 def clip(text: str, max_bytes: int, *, note: str) -> str:

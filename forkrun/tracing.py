@@ -27,7 +27,7 @@ from forkrun.result import Result
 NAME = "forkrun"
 SEND_S = 3.0
 """How long the end of a command may wait for an exporter; OTEL_EXPORTER_OTLP_TIMEOUT overrides."""
-_TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?")
+_TRACEPARENT = r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(?:-.*)?"
 _TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 _EXPORTERS = (
     "OTEL_TRACES_EXPORTER",
@@ -247,7 +247,8 @@ class Spans:
 def _carried(environ: Mapping[str, str]) -> dict[str, str]:
     """Give the trace context of an environment (W3C Trace Context), or nothing where it is not
     valid."""
-    found = _TRACEPARENT.fullmatch(environ.get("TRACEPARENT", "").strip())
+    parent = environ.get("TRACEPARENT", "").strip()
+    found = re.fullmatch(_TRACEPARENT, parent) if parent else None
     if not found or not int(found[1], 16) or not int(found[2], 16):
         return {}
     carried = {"TRACEPARENT": found[0]}
@@ -259,7 +260,7 @@ def _carried(environ: Mapping[str, str]) -> dict[str, str]:
 def _remote(carried: Mapping[str, str]) -> Any:
     from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState
 
-    found = _TRACEPARENT.fullmatch(carried["TRACEPARENT"])
+    found = re.fullmatch(_TRACEPARENT, carried["TRACEPARENT"])
     assert found is not None
     return NonRecordingSpan(
         SpanContext(

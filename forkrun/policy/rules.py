@@ -36,8 +36,8 @@ NAMES: dict[str, frozenset[str]] = {
     "Agent": frozenset({"task"}),
     "spawn": frozenset({"task"}),
 }
-_RULE = re.compile(r"\s*([^\s()]+)\s*(?:\((.*)\))?\s*", re.DOTALL)
-_MCP = re.compile(r"mcp__[A-Za-z0-9_-]+?(?:__(?:[A-Za-z0-9_-]+|\*))?")
+_RULE = r"(?s:\s*([^\s()]+)\s*(?:\((.*)\))?\s*)"
+_MCP = r"mcp__[A-Za-z0-9_-]+?(?:__(?:[A-Za-z0-9_-]+|\*))?"
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -86,7 +86,7 @@ def parse_rule(text: str, *, effect: Effect, position: int, origin: str = "") ->
             f"{origin}{effect} rule {position} is not valid: {text!r}: {why}", hint=hint
         )
 
-    found = _RULE.fullmatch(text)
+    found = re.fullmatch(_RULE, text)
     if found is None:
         raise wrong("expected `Tool` or `Tool(pattern)`")
     name, pattern = found[1], found[2]
@@ -95,7 +95,7 @@ def parse_rule(text: str, *, effect: Effect, position: int, origin: str = "") ->
             raise wrong("`*` stands for every tool and takes no pattern")
         return Rule(text=text.strip(), effect=effect, tools=None, origin=origin)
     if name.startswith("mcp__"):
-        if not _MCP.fullmatch(name) or pattern is not None:
+        if not re.fullmatch(_MCP, name) or pattern is not None:
             raise wrong("expected `mcp__server` or `mcp__server__tool`, without a pattern")
         return _mcp_rule(text.strip(), name=name, effect=effect, origin=origin)
     if name not in NAMES:
