@@ -28,6 +28,7 @@ from forkrun.tracing import host_tracer
 from forkrun.transaction import tidy
 
 if TYPE_CHECKING:
+    from forkrun.models.connections import Connections
     from forkrun.options import JobOptions, RunOptions
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.structured.shape import Shape
@@ -48,7 +49,8 @@ class Runner:
     `os.environ`; it never reaches a child. `start`: "warm" forks each child from a process that has
     imported what they need, "exec" gives each a fresh interpreter. `max_requests` is how many
     requests may be on their way to a model at once; where its server asks to wait, all runs do.
-    `early` is a fresh worker that has been started already.
+    `early` is a fresh worker that has been started already; `connections` are those to the server
+    of a Claude model that have been begun already, to be closed by whoever began them.
 
     >>> async with forkrun.Runner(model="script:replies.jsonl") as runner:
     ...     results = await asyncio.gather(runner.run("Look left"), runner.run("Look right"))
@@ -67,6 +69,7 @@ class Runner:
         start: Start = "warm",
         max_requests: int = MAX_REQUESTS,
         early: Early | None = None,
+        connections: Connections | None = None,
     ) -> None:
         self._environ = dict(os.environ if environ is None else environ)
         self._launcher = Launcher(
@@ -74,6 +77,7 @@ class Runner:
         )
         self._model = model
         self._client = client
+        self._connections = connections
         self._hooks = hooks
         self._tracer_provider = tracer_provider
         self._max_requests = max_requests
@@ -192,7 +196,12 @@ class Runner:
         if not isinstance(wanted, str):
             return self._at_a_pace(wanted)
         if wanted not in self._models:
-            self._models[wanted] = open_model(wanted, environ=self._environ, client=self._client)
+            self._models[wanted] = open_model(
+                wanted,
+                environ=self._environ,
+                client=self._client,
+                connections=self._connections,
+            )
         return self._at_a_pace(self._models[wanted])
 
     def _at_a_pace(self, model: Model) -> Model:

@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
 from forkrun.cli import flags, values
@@ -175,16 +176,26 @@ def _run_spawn(options: Any) -> int:
         return print_estimate(
             job_of(options), snapshot_of(options), output_format=options.output_format
         )
-    from forkrun.cli.spawn import spawn
+    with _connecting(options) as connections:
+        from forkrun.cli.spawn import spawn
 
-    return spawn(
-        job_of(options),
-        snapshot=snapshot_of(options),
-        hooks=hooks_of(options),
-        output_format=options.output_format,
-        verbosity=-1 if options.quiet else int(options.verbose),
-        early=options.early,
-    )
+        return spawn(
+            job_of(options),
+            snapshot=snapshot_of(options),
+            hooks=hooks_of(options),
+            output_format=options.output_format,
+            verbosity=-1 if options.quiet else int(options.verbose),
+            early=options.early,
+            connections=connections,
+        )
+
+
+def _connecting(options: Any) -> AbstractContextManager[Any]:
+    """Begin to connect to the server that is most likely asked, while the rest is imported."""
+    from forkrun.models import begin_connecting
+
+    name = options.model or os.environ.get("FORKRUN_MODEL")
+    return begin_connecting(name, environ=os.environ) or nullcontext()
 
 
 def _run_exec(options: Any) -> int:

@@ -25,6 +25,7 @@ from forkrun.tracing import provider_from
 
 if TYPE_CHECKING:
     from forkrun.hooks import Hooks
+    from forkrun.models.connections import Connections
     from forkrun.snapshot.freeze import Snapshot
 
 SHOWN = 10
@@ -45,10 +46,11 @@ def spawn(
     snapshot: Snapshot | None = None,
     hooks: Hooks | None = None,
     early: Early | None = None,
+    connections: Connections | None = None,
 ) -> int:
     """Run a job, print what the format asks for, and give the exit code.
 
-    `early` is a worker that has been started already.
+    `early` is a worker that has been started already, `connections` those that have been begun.
     """
     output = OUTPUTS[output_format]()
     gc.freeze()  # what is imported stays
@@ -60,7 +62,15 @@ def spawn(
             output.take(event)
 
         result = asyncio.run(
-            _run(job, snapshot, hooks=hooks, on_event=on_event, progress=progress, early=early)
+            _run(
+                job,
+                snapshot,
+                hooks=hooks,
+                on_event=on_event,
+                progress=progress,
+                early=early,
+                connections=connections,
+            )
         )
     if verbosity >= 0 or result.stop_reason != "completed":
         _explain(result, verbosity=verbosity)
@@ -88,11 +98,16 @@ async def _run(
     on_event: Any,
     progress: Progress,
     early: Early | None,
+    connections: Connections | None,
 ) -> Result:
     loop = asyncio.get_running_loop()
     with provider_from(os.environ) as (provider, untraced):
         async with Runner(
-            start="exec", early=early, hooks=hooks, tracer_provider=provider
+            start="exec",
+            early=early,
+            connections=connections,
+            hooks=hooks,
+            tracer_provider=provider,
         ) as runner:
             run = runner.spawn(job, snapshot=snapshot, on_event=on_event)
             progress.notices = (*run.notices, *([untraced] if untraced else ()))

@@ -9,54 +9,135 @@ A profile that is merely found on disk is not used for a server on this machine.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
-from urllib.parse import SplitResult, urlsplit
+from typing import TYPE_CHECKING, NamedTuple
 
 from forkrun.errors import ConfigurationError
 
 from .access import Access, finds_profile, names_credential, plain_headers, read_access
 from .base import Model
-from .http_road import HttpModel, Server
+from .connections import Connections, Server
 
 if TYPE_CHECKING:
     from .sdk_road import SdkModel
 
 _HINT = "set ANTHROPIC_API_KEY, or run without a key: --model offline, or --model script:FILE"
+_IN_HOSTS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-.")
+_IN_PATHS = _IN_HOSTS | frozenset("_~/")
 
 
-def open_anthropic(name: str, *, environ: Mapping[str, str], base_url: str | None = None) -> Model:
+class Address(NamedTuple):
+    """A base URL, read. `host` is in lower case; `port` is None where none is named. `is_plain`
+    says that nothing else stands in it, and nothing that would have to be encoded."""
+
+    scheme: str
+    host: str
+    port: int | None
+    path: str
+    is_plain: bool
+
+
+def open_anthropic(
+    name: str,
+    *,
+    environ: Mapping[str, str],
+    base_url: str | None = None,
+    connections: Connections | None = None,
+) -> Model:
     """Open a Claude model with the credential that the environment gives.
 
-    Raises `ConfigurationError` where there is none, and for an address or a value that cannot be
+    `connections`, where they are those to its server, are used by it, and closed with it. Raises
+    `ConfigurationError` where there is no credential, and for an address or a value that cannot be
     sent. Profiles and federation are read by the `anthropic` package itself, from the process's
     own environment.
     """
     access = read_access(environ, base_url=base_url)
-    address = _address(access.base_url)
-    is_local = _is_loopback(address.hostname or "")
-    if access.has_static_credential or (is_local and not names_credential(environ)):
+    address = read_address(access.base_url)
+    if _has_all(access, address, environ=environ):
         if is_plain(address, environ=environ):
+            from .http_road import HttpModel
+
+            server = _server(address)
             return HttpModel(
                 name,
-                server=_server(address),
+                server=server,
                 headers=plain_headers(access),
                 secrets=access.secrets,
+                connections=connections if connections and connections.server == server else None,
             )
-        return _sdk_model(name, access, is_open=is_local)
+        return _sdk_model(name, access, is_open=_is_loopback(address.host))
     if names_credential(environ) or finds_profile(environ):
         return _sdk_model(name, access, is_open=False)
     raise ConfigurationError(f"no credential for the model {name}", hint=_HINT)
 
 
-def is_plain(address: SplitResult, *, environ: Mapping[str, str]) -> bool:
-    """Whether `http.client` can send to this address: no proxy, nothing unusual in the address."""
-    host = address.hostname or ""
-    return not (
-        address.username
-        or address.query
-        or not host.isascii()
-        or "%" in host
-        or _is_proxied(address.scheme, host=host, environ=environ)
+def plain_server(environ: Mapping[str, str]) -> Server | None:
+    """Give the server that a Claude model is asked at by the plain road; None where another road
+    would be taken, or none could."""
+    try:
+        access = read_access(environ)
+        address = read_address(access.base_url)
+    except ConfigurationError:
+        return None
+    has_all = _has_all(access, address, environ=environ)
+    return _server(address) if has_all and is_plain(address, environ=environ) else None
+
+
+def is_plain(address: Address, *, environ: Mapping[str, str]) -> bool:
+    """Whether the plain road leads to this address: no proxy, nothing unusual in the address."""
+    return address.is_plain and not _is_proxied(address.scheme, host=address.host, environ=environ)
+
+
+def read_address(base_url: str) -> Address:
+    """Read a base URL. Raises ConfigurationError for what is none, by its variable."""
+    return _read_plain(base_url) or _read_unusual(base_url)
+
+
+def _read_plain(base_url: str) -> Address | None:
+    """Read `scheme://host[:port][/path]` of unreserved characters, which need no library."""
+    scheme, _, rest = base_url.partition("://")
+    authority, slash, path = rest.partition("/")
+    host, colon, port = authority.partition(":")
+    is_plain = (
+        scheme in ("http", "https")
+        and host
+        and _IN_HOSTS.issuperset(host)
+        and _IN_PATHS.issuperset(path)
+        and (not colon or (port.isascii() and port.isdecimal() and 0 < int(port) < 1 << 16))
+    )
+    if not is_plain:
+        return None
+    number = int(port) if port else None
+    return Address(scheme, host.lower(), number, slash + path, is_plain=True)
+
+
+def _read_unusual(base_url: str) -> Address:
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(base_url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            host = parts.hostname
+            is_plain = not (
+                parts.username
+                or parts.query
+                or not (host + parts.path).isascii()
+                or not parts.path.isprintable()
+                or " " in parts.path
+                or "%" in host
+            )
+            return Address(parts.scheme, host, parts.port, parts.path, is_plain)
+    except ValueError:
+        pass
+    raise ConfigurationError(
+        "ANTHROPIC_BASE_URL is not an http or https address",
+        hint="for example http://127.0.0.1:11434 for a local server",
+    )
+
+
+def _has_all(access: Access, address: Address, *, environ: Mapping[str, str]) -> bool:
+    """Whether a request has all that it needs: a plain credential, or a server that wants none."""
+    return access.has_static_credential or (
+        _is_loopback(address.host) and not names_credential(environ)
     )
 
 
@@ -68,23 +149,10 @@ def _sdk_model(name: str, access: Access, *, is_open: bool) -> SdkModel:
     )
 
 
-def _address(base_url: str) -> SplitResult:
-    try:
-        address = urlsplit(base_url)
-        if address.scheme in ("http", "https") and address.hostname and address.port != 0:
-            return address
-    except ValueError:
-        pass
-    raise ConfigurationError(
-        "ANTHROPIC_BASE_URL is not an http or https address",
-        hint="for example http://127.0.0.1:11434 for a local server",
-    )
-
-
-def _server(address: SplitResult) -> Server:
+def _server(address: Address) -> Server:
     tls = address.scheme == "https"
     return Server(
-        host=address.hostname or "",
+        host=address.host,
         port=address.port or (443 if tls else 80),
         path=address.path.rstrip("/") + "/v1/messages",
         tls=tls,

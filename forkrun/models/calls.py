@@ -12,8 +12,7 @@ from typing import Any
 from forkrun.errors import ModelUnavailable
 
 from .base import Heard, Reply, Request
-
-CONNECT_S = 10.0  # name, TCP and TLS together
+from .connections import CONNECT_S, shut_down
 
 
 class Call:
@@ -63,7 +62,7 @@ class Call:
         with self._lock:
             self._is_over = True
             if self._sock is not None:
-                _shut_down(self._sock)
+                shut_down(self._sock)
                 self._sock = None
 
     def _tell(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -97,9 +96,3 @@ class Call:
             self.outcome.set_exception(outcome)
         else:
             self.outcome.set_result(outcome)
-
-
-def _shut_down(sock: socket.socket) -> None:
-    # Not the method of an SSLSocket, which would change the object under the thread that reads.
-    with contextlib.suppress(OSError):  # not connected yet, or gone already
-        socket.socket.shutdown(sock, socket.SHUT_RDWR)

@@ -12,7 +12,6 @@ over, never an error. What is held in memory is bounded.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -164,6 +163,8 @@ class ReplyBuilder:
 
     def _mended(self, data: bytes) -> _Event:
         # Half a surrogate pair in an escape is legal JSON that msgspec refuses.
+        import json
+
         try:
             fields = json.loads(data)
             delta = fields.pop("delta", None) if isinstance(fields, dict) else None
@@ -297,6 +298,8 @@ def _delta(raw: msgspec.Raw) -> dict[str, Any]:
     try:
         value = msgspec.json.decode(raw)
     except (msgspec.DecodeError, RecursionError):
+        import json
+
         value = json.loads(bytes(raw)) if raw else None
     if not isinstance(value, dict):
         raise garbled("a delta is not an object", None)

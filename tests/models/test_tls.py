@@ -1,6 +1,7 @@
 """The plain road over TLS, with a certificate of a test's own."""
 
 import asyncio
+import select
 import shutil
 import ssl
 import subprocess
@@ -12,6 +13,7 @@ from messages_server import MessagesServer
 from support_models import ask, blocks, model_by, request
 
 from forkrun.errors import ModelError, ModelUnavailable
+from forkrun.models import begin_connecting, open_model
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 
@@ -55,6 +57,25 @@ def test_a_certificate_that_is_trusted_is_enough(certificate, tls, monkeypatch):
                 assert blocks(await ask(model)) == [{"type": "text", "text": "x"}]
                 await ask(model, request("y" * 1_000_000))
                 return server.connections
+
+    assert asyncio.run(play()) == 1
+
+
+def test_a_connection_made_ahead_is_used_over_tls(certificate, tls, monkeypatch):
+    """Its handshake is done before there is a request; tickets that come by then do no harm."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
+
+    async def play():
+        with MessagesServer([{"text": "x"}], tls=tls) as server:
+            environ = {"ANTHROPIC_API_KEY": "k", "ANTHROPIC_BASE_URL": server.url}
+            with begin_connecting(None, environ=environ) as connections:
+                early = connections._early
+                assert await asyncio.to_thread(early._done.wait, 20)
+                assert select.select([early._sock], [], [], 20)[0]  # the tickets have come
+                model = open_model("m", environ=environ, connections=connections)
+                assert blocks(await ask(model)) == [{"type": "text", "text": "x"}]
+                await model.close()
+            return server.connections
 
     assert asyncio.run(play()) == 1
 
