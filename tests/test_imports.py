@@ -55,8 +55,8 @@ HEAVY = frozenset(
 )
 """What nothing may import before a first request."""
 
-NOT_TO_ASK = HEAVY | frozenset(["dataclasses", "email", "http", "json", "urllib.parse"])
-"""What nothing may import before a request has gone to its server."""
+NOT_TO_ASK = HEAVY | frozenset(["dataclasses", "email", "http", "json", "ssl", "urllib.parse"])
+"""What nothing may import before a request has gone to a server that speaks plain HTTP."""
 
 NEVER_IN_A_WORKER = NOT_TO_ASK | frozenset(
     [
@@ -66,7 +66,6 @@ NEVER_IN_A_WORKER = NOT_TO_ASK | frozenset(
         "inspect",
         "logging",
         "random",
-        "ssl",
         "shutil",
         "urllib",
         "urllib.request",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, NoReturn
 
-from forkrun.cli import flags, values
+from forkrun.cli import flags, values, without
 from forkrun.errors import UsageError
 
 
@@ -177,6 +177,9 @@ def _run_spawn(options: Any) -> int:
             job_of(options), snapshot_of(options), output_format=options.output_format
         )
     with _connecting(options) as connections:
+        if connections is not None and not connections.server.tls:
+            with without("ssl"):  # 5 ms; what else needs it imports it for itself
+                import asyncio  # noqa: F401
         from forkrun.cli.spawn import spawn
 
         return spawn(
