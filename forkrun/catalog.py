@@ -6,8 +6,7 @@ the model its parent's tools instead, which can do a little more: calls of those
 the wider forms at the end.
 """
 
-from __future__ import annotations
-
+# Annotations are no texts here: msgspec would evaluate each of them, which takes a millisecond.
 import functools
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
