@@ -61,7 +61,7 @@ def toolchains(environ: Mapping[str, str], workspace: str) -> tuple[str, ...]:
         path = environ.get(name, "")
         if os.path.isabs(path) and os.path.isdir(path):
             found.update(dict.fromkeys(_of_variable(os.path.normpath(path), grounds)))
-    for entry in environ.get("PATH", "").split(os.pathsep):
+    for entry in dict.fromkeys(environ.get("PATH", "").split(os.pathsep)):
         if os.path.isabs(entry) and os.path.isdir(entry):
             found.update(dict.fromkeys(_of_path(os.path.normpath(entry), homes, grounds)))
     for environment in _environments_in(workspace):
@@ -146,13 +146,13 @@ def _prefix_of(directory: str, homes: tuple[str, ...], grounds: str) -> Iterator
 def _link_targets(directory: str) -> Iterator[str]:
     """Give where the programs in a directory really are, if they are links out of it."""
     try:
-        names = sorted(os.listdir(directory))[:_MAX_LINKS]
+        with os.scandir(directory) as entries:
+            first = sorted(entries, key=lambda entry: entry.name)[:_MAX_LINKS]
     except OSError:
         return
-    for name in names:
-        path = os.path.join(directory, name)
-        if os.path.islink(path):
-            target = os.path.realpath(path)
+    for entry in first:
+        if entry.is_symlink():
+            target = os.path.realpath(entry.path)
             if os.path.isfile(target) and os.path.dirname(target) != directory:
                 yield target
 
