@@ -245,7 +245,7 @@ def _children(directory: str) -> list[str]:
 
 
 def _write(directory: str, name: str, text: str) -> None:
-    with open(f"{directory}/{name}", "w", encoding="ascii") as file:
+    with open(f"{directory}/{name}", "w", encoding="utf-8") as file:
         file.write(text)
 
 
@@ -253,7 +253,7 @@ def _read(directory: str | None, name: str) -> str:
     if directory is None:
         return ""
     try:
-        with open(f"{directory}/{name}", encoding="ascii") as file:
+        with open(f"{directory}/{name}", encoding="utf-8") as file:
             return file.read()
     except OSError:
         return ""

@@ -187,8 +187,9 @@ def parse_message(raw: bytes, index: int, *, source: str = "snapshot") -> Messag
 
 def text_block(text: str) -> bytes:
     """Give the JSON of a text block. A lone surrogate becomes U+FFFD, as JSON cannot hold it."""
-    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return msgspec.json.encode({"type": "text", "text": whole})
+    if not text.isascii():
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return msgspec.json.encode({"type": "text", "text": text})
 
 
 def _blocks(content: bytes, where: str) -> list[Block]:
