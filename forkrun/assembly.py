@@ -13,7 +13,6 @@ from forkrun.job import Job
 from forkrun.ledger import Ending, Ledger
 from forkrun.limits import Limits
 from forkrun.nesting import summed, summed_cost
-from forkrun.opening import Opening
 from forkrun.record import Record
 from forkrun.result import (
     Cache,
@@ -29,6 +28,7 @@ from forkrun.transaction import Settled
 
 if TYPE_CHECKING:
     from forkrun.execution import Setup
+    from forkrun.opening import Opening
     from forkrun.snapshot.freeze import Snapshot
 
 
@@ -38,7 +38,7 @@ async def assemble(
     job: Job,
     setup: Setup,
     limits: Limits,
-    opening: Opening,
+    opening: Opening | None,
     ledger: Ledger,
     subruns: tuple[Subrun, ...],
     sandbox: SandboxRecord,
@@ -48,7 +48,8 @@ async def assemble(
 ) -> Result:
     """Give the result of a run whose child is dead and whose files are settled.
 
-    A summary that had to be cut is kept whole in a file, which the result names.
+    A summary that had to be cut is kept whole in a file, which the result names. `opening` is None
+    where the run has ended before its conversation was opened.
     """
     exited, used = worker.exit, worker.used
     cost_usd = await total_cost_usd(setup.model.name, ledger.replies)
@@ -77,8 +78,8 @@ async def assemble(
         own_usage=ledger.usage,
         subruns=subruns,
         cost_usd=summed_cost(cost_usd, subruns),
-        cache=await _cache_of(ledger, opening.cache, snapshot=setup.snapshot, job=job),
-        repair=opening.repair,
+        cache=await _cache_of(ledger, opening, snapshot=setup.snapshot, job=job),
+        repair=opening.repair if opening else None,
         sandbox=sandbox,
         resources=Resources(
             peak_memory_bytes=used.peak_memory_bytes if used else None,
@@ -114,8 +115,11 @@ def unavailable(error: SandboxError) -> Failure:
     return Failure(type="sandbox_unavailable", message=words)
 
 
-async def _cache_of(ledger: Ledger, cache: Cache, *, snapshot: Snapshot | None, job: Job) -> Cache:
+async def _cache_of(
+    ledger: Ledger, opening: Opening | None, *, snapshot: Snapshot | None, job: Job
+) -> Cache:
     """Say from the first reply's usage whether the forked prefix came out of the cache."""
+    cache = opening.cache if opening else Cache()
     if snapshot is None or not ledger.replies:
         return cache
     from forkrun.snapshot.estimate import cache_verdict, prefix_tokens

@@ -49,6 +49,8 @@ class Broker:
         *,
         model: Model,
         opening: Opening,
+        ledger: Ledger,
+        watchdog: Watchdog,
         gate: Gate,
         limits: Limits,
         deadline: float,
@@ -57,9 +59,10 @@ class Broker:
         hooks: RunHooks,
         spans: Spans,
     ) -> None:
-        """`deadline` is an instant of `time.monotonic`."""
-        self.ledger = Ledger(call_ids=set(opening.call_ids))
-        self.watchdog = Watchdog(limits.idle_timeout_s, nest=nest)
+        """`ledger` is an empty one; `deadline` is an instant of `time.monotonic`."""
+        self.ledger = ledger
+        self.ledger.call_ids.update(opening.call_ids)
+        self.watchdog = watchdog
         self._worker = worker
         self._names = opening.names
         self._max_tokens = opening.max_tokens

@@ -1,7 +1,7 @@
 """One job at work: opens what it needs, has the child confined and served, settles the files.
 
-    plan ─▶ place ─▶ opening ─▶ Worker ─▶ handshake ─▶ Broker.serve ─▶ Ending ─▶ files ─▶ Result
-                                  └─ beside it, in `watchdog`: deadline, idle, cancel, bounds
+    plan ─▶ place ─▶ Worker ─▶ Start ─▶ opening ─▶ Ready ─▶ Broker ─▶ Ending ─▶ files ─▶ Result
+                       └─ beside it, in `watchdog`: deadline, idle, cancel, bounds
 
 However it ends, there is a result; everything that was opened for it is closed before.
 """
@@ -17,21 +17,18 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from forkrun.assembly import assemble, not_begun, unavailable
-from forkrun.broker import Broker
 from forkrun.confinement import Confinement, Plan, Refused
 from forkrun.costs import loading_prices
 from forkrun.endings import after_crash, after_files, check_end
 from forkrun.errors import ChannelError, SandboxError
 from forkrun.events import LimitEvent, RecoveredEvent, SettledEvent, StartedEvent
-from forkrun.gate import CanUseTool, Gate
-from forkrun.handshake import confine
+from forkrun.handshake import ready
 from forkrun.hooks import Hooks, RunHooks
-from forkrun.job import Job
+from forkrun.job import Job, tools_of
 from forkrun.ledger import Ending, Ledger
 from forkrun.mcp.opening import open_servers
 from forkrun.models.base import Model
 from forkrun.nesting import Nest
-from forkrun.opening import Opening, open_conversation
 from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Start, ToolLimits
@@ -40,10 +37,13 @@ from forkrun.result import Result, SandboxRecord
 from forkrun.supervisor import Starter, Worker
 from forkrun.tracing import Spans
 from forkrun.transaction import Act, Judge, Settled
-from forkrun.watchdog import first_end
+from forkrun.watchdog import Watchdog, first_end
 
 if TYPE_CHECKING:
+    from forkrun.broker import Broker
+    from forkrun.gate import CanUseTool
     from forkrun.mcp.servers import Servers
+    from forkrun.opening import Opening
     from forkrun.snapshot.freeze import Snapshot
     from forkrun.structured.shape import Shape
 
@@ -67,7 +67,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Execution:
-    """A job at work. `worker` and `opening` are there once a child has been started."""
+    """A job at work. `worker` is there once a child has been started, `opening` a little later."""
 
     def __init__(
         self,
@@ -84,7 +84,8 @@ class Execution:
     ) -> None:
         """It sets `begun` when there is a child, and ends when somebody sets `cancelled`."""
         self.ledger = Ledger()
-        self.opening: Opening
+        self.opening: Opening | None = None
+        self.tools = tools_of(job, is_fork=setup.snapshot is not None)
         self.worker: Worker | None = None
         self._job = job
         self._setup = setup
@@ -141,8 +142,10 @@ class Execution:
 
     async def _run_in(self, place: Place, plan: Plan) -> Result:
         job, setup, record = self._job, self._setup, self._record
-        deadline = self._nest.deadline(self._limits.timeout_s)
-        hooks = RunHooks(
+        self.ledger = Ledger()
+        self._deadline = self._nest.deadline(self._limits.timeout_s)
+        self._watchdog = Watchdog(self._limits.idle_timeout_s, nest=self._nest)
+        self._hooks = hooks = RunHooks(
             setup.hooks,
             run_id=record.run_id,
             label=job.label,
@@ -151,40 +154,17 @@ class Execution:
             transcript=job.transcript,
             record=record,
         )
-        self.opening = await open_conversation(
-            await self._started_by(hooks),
-            model=setup.model.name,
-            workspace=place.workspace,
-            policy=self._policy,
-            snapshot=setup.snapshot,
-            shape=setup.shape,
-            offers_task=self._nest.offers_task,
-        )
-        self._limits = msgspec.structs.replace(self._limits, max_tokens=self.opening.max_tokens)
+        asked = await self._with_words_of(hooks)
         worker = Worker(spec=place.spec, start=setup.start, grace_s=self._limits.grace_s)
-        broker = Broker(
-            worker,
-            model=setup.model,
-            opening=self.opening,
-            gate=Gate(self._policy, can_use_tool=setup.can_use_tool),
-            limits=self._limits,
-            deadline=deadline,
-            record=record,
-            nest=self._nest,
-            hooks=hooks,
-            spans=self._spans,
-        )
-        self.ledger = broker.ledger
         async with worker:
             self.worker = worker
-            self._begun.set()
             with loading_prices(setup.model.name):
                 ending = await first_end(
-                    self._serve(worker, broker, place, plan),
-                    ledger=broker.ledger,
+                    self._serve(asked, worker, place, plan),
+                    ledger=self.ledger,
                     limits=self._limits,
-                    deadline=deadline,
-                    watchdog=broker.watchdog,
+                    deadline=self._deadline,
+                    watchdog=self._watchdog,
                     cancelled=self._cancelled,
                     worker=worker,
                     transaction=place.transaction,
@@ -202,7 +182,7 @@ class Execution:
             setup=setup,
             limits=self._limits,
             opening=self.opening,
-            ledger=broker.ledger,
+            ledger=self.ledger,
             subruns=subruns,
             sandbox=self._sandbox,
             settled=settled,
@@ -210,7 +190,7 @@ class Execution:
             record=record,
         )
 
-    async def _started_by(self, hooks: RunHooks) -> Job:
+    async def _with_words_of(self, hooks: RunHooks) -> Job:
         """Give the job with what hooks add to its prompt; a cancel does not wait for them."""
         if self._setup.hooks is None:
             return self._job
@@ -225,35 +205,71 @@ class Execution:
             await asyncio.gather(adding, cancel, return_exceptions=True)
         return msgspec.structs.replace(self._job, prompt=prompt)
 
-    async def _serve(self, worker: Worker, broker: Broker, place: Place, plan: Plan) -> Ending:
-        """Have the child confined, serve it to its end, hold what it wrote against the ledger."""
+    async def _serve(self, asked: Job, worker: Worker, place: Place, plan: Plan) -> Ending:
+        """Have the child confined, serve it to its end, hold what it wrote against the ledger.
+
+        What the child need not wait for is done while it enters its sandbox.
+        """
         try:
             async with open_servers(self._job, environ=self._setup.environ) as servers:
-                self._sandbox = await confine(
-                    worker,
-                    self._start_message(worker, place, servers),
-                    plan=plan,
-                    transaction=place.transaction,
-                )
+                await worker.send(self._start_message(worker, place, servers))
+                broker = await self._broker(asked, worker, workspace=place.workspace)
+                if place.transaction is not None:
+                    place.transaction.open()
+                self._begun.set()
+                self._sandbox = await ready(worker, plan=plan, transaction=place.transaction)
                 further = await broker.offer(servers) if servers else ()
                 self._record.event(
                     StartedEvent,
                     model=self._setup.model.name,
                     limits=self._limits,
-                    tools=(*self.opening.tools, *further),
+                    tools=(*self.tools, *further),
                     sandbox=self._sandbox,
                 )
                 ending = await broker.serve()
                 await check_end(worker, ending)
                 return ending
         except ChannelError as error:
-            return await after_crash(worker, broker.ledger, self._limits, error=error)
+            return await after_crash(worker, self.ledger, self._limits, error=error)
+
+    async def _broker(self, asked: Job, worker: Worker, *, workspace: str) -> Broker:
+        """Open the conversation, and give who acts for the child in it."""
+        from forkrun.broker import Broker
+        from forkrun.gate import Gate
+        from forkrun.opening import open_conversation
+
+        setup = self._setup
+        self.opening = await open_conversation(
+            asked,
+            model=setup.model.name,
+            workspace=workspace,
+            policy=self._policy,
+            snapshot=setup.snapshot,
+            shape=setup.shape,
+            offers_task=self._nest.offers_task,
+        )
+        max_tokens = self.opening.max_tokens
+        self._limits = msgspec.structs.replace(self._limits, max_tokens=max_tokens)
+        return Broker(
+            worker,
+            model=setup.model,
+            opening=self.opening,
+            ledger=self.ledger,
+            watchdog=self._watchdog,
+            gate=Gate(self._policy, can_use_tool=setup.can_use_tool),
+            limits=self._limits,
+            deadline=self._deadline,
+            record=self._record,
+            nest=self._nest,
+            hooks=self._hooks,
+            spans=self._spans,
+        )
 
     def _start_message(self, worker: Worker, place: Place, servers: Servers | None) -> Start:
         return Start(
             run_id=self._record.run_id,
             workspace=place.workspace,
-            tools=self.opening.tools,
+            tools=self.tools,
             limits=ToolLimits(tool_timeout_s=self._limits.tool_timeout_s),
             rules=self._policy.layers,
             env={**place.command_environ, **self._spans.environ()},

@@ -1,4 +1,4 @@
-"""The first two messages of a run: Start goes to the child, and Ready comes back confined.
+"""The answer to the first message of a run: a child that was told Start is Ready, confined.
 
 Whoever gets no Ready has no run: nothing is asked of a model before.
 """
@@ -10,7 +10,7 @@ import msgspec
 from forkrun.calls import FAULT_CHARS
 from forkrun.confinement import Plan, Refused
 from forkrun.errors import ChannelError
-from forkrun.protocol import Fault, Ready, Start
+from forkrun.protocol import Fault, Ready
 from forkrun.result import MissingLayer, SandboxRecord
 from forkrun.supervisor import Worker
 from forkrun.text import one_line
@@ -20,17 +20,12 @@ from forkrun_sandbox.spec import Report
 LAYER_CHARS = 100
 
 
-async def confine(
-    worker: Worker, start: Start, *, plan: Plan, transaction: Transaction | None
-) -> SandboxRecord:
-    """Have the child enter its sandbox; say what is in force there, and what is not.
+async def ready(worker: Worker, *, plan: Plan, transaction: Transaction | None) -> SandboxRecord:
+    """Wait until the child is in its sandbox; say what is in force there, and what is not.
 
-    `transaction` is opened, and gets the directory that the child's writes land in. Raises Refused
-    where the sandbox cannot be had, ChannelError for anything else that is not Ready.
+    `transaction` gets the directory that the child's writes land in. Raises Refused where the
+    sandbox cannot be had, ChannelError for anything else that is not Ready.
     """
-    await worker.send(start)
-    if transaction is not None:
-        transaction.open()  # while the child enters its sandbox
     message = await worker.receive()
     if isinstance(message, Ready):
         if transaction and (upper := worker.receive_upper()) is not None:

@@ -169,6 +169,12 @@ def _check_transaction(job: Job) -> None:
 _MAY_BE_ZERO = ("retries", "grace_s", "corrections", "max_depth")
 
 
+def tools_of(job: Job, *, is_fork: bool) -> tuple[str, ...]:
+    """Give the names of our tools that a child has. Those of a fork are the parent's to call, by
+    whatever names, and the rules' to forbid."""
+    return tuple(INPUTS) if is_fork or job.tools is None else job.tools
+
+
 def workspace_path(job: Job, environ: Mapping[str, str]) -> str:
     """Give the real path of the directory to work in.
 

@@ -15,10 +15,10 @@ import msgspec
 
 from forkrun import prompts
 from forkrun.aliases import Names
-from forkrun.catalog import INPUTS, definitions
+from forkrun.catalog import definitions
 from forkrun.conversation import Conversation
 from forkrun.errors import UsageError
-from forkrun.job import Job
+from forkrun.job import Job, tools_of
 from forkrun.nesting import task_definition
 from forkrun.policy import Policy
 from forkrun.result import Cache, RepairRecord
@@ -36,16 +36,14 @@ UNCACHED_MODELS = ("offline", "script:")
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """A conversation that waits for its first reply.
 
-    `max_tokens`: output tokens of one reply. `tools`: the names that our tools run under, for the
-    child. `names`: how the model may call them. `call_ids`: those of the parent's calls.
-    `siblings`: the forks of the same snapshot, of which one goes first. `answering`: the form that
-    the answer must have, and how it is asked for; `by_tool`: the same, for a model that turns out
-    not to have the API's own structured output.
+    `max_tokens`: output tokens of one reply. `names`: how the model may call our tools. `call_ids`:
+    those of the parent's calls. `siblings`: the forks of the same snapshot, of which one goes
+    first. `answering`: the form that the answer must have, and how it is asked for; `by_tool`: the
+    same, for a model that turns out not to have the API's own structured output.
     """
 
     conversation: Conversation
     max_tokens: int
-    tools: tuple[str, ...]
     names: Names
     call_ids: frozenset[str] = frozenset()
     cache: Cache = Cache()
@@ -115,7 +113,6 @@ def check_fork(job: Job) -> None:
 def _fresh(
     job: Job, *, model: str, workspace: str, answer: Answering | None, offers_task: bool
 ) -> Opening:
-    tools = tuple(INPUTS) if job.tools is None else job.tools
     max_tokens = job.limits.max_tokens or DEFAULT_MAX_TOKENS
     conversation = Conversation.fresh(
         model=model,
@@ -126,7 +123,7 @@ def _fresh(
             appended=_joined(job.append_system_prompt, answer.asked if answer else None),
         ),
         tools=[
-            *definitions(tools),
+            *definitions(tools_of(job, is_fork=False)),
             *([task_definition()] if offers_task else ()),
             *(answer.tools if answer else ()),
         ],
@@ -146,7 +143,6 @@ def _fresh(
     return Opening(
         conversation=conversation,
         max_tokens=max_tokens,
-        tools=tools,
         names=Names.ours(),
         answering=answer,
         by_tool=by_tool,
@@ -182,7 +178,6 @@ def _forked(
     return Opening(
         conversation=Conversation.fork(start),
         max_tokens=max_tokens,
-        tools=tuple(INPUTS),
         names=Names.of_parent(
             msgspec.json.decode(params.get("tools", b"[]")) or [],
             open_calls=_names_of_calls(repair.tool_use_ids, snapshot),

@@ -276,7 +276,7 @@ class Run:
         job = nested_job(
             task,
             self._job,
-            tools=self._execution.opening.tools,
+            tools=self._execution.tools,
             rules=self._policy.layers,
             timeout_s=self._nest.remaining_s(self._job.limits.timeout_s),
         )

@@ -57,7 +57,7 @@ class Worker:
         self._spec = spec
         self._start = start
         self._grace_s = grace_s
-        self._decoder: Decoder[ToParent] = Decoder(ToParent)
+        self._decoder: Decoder[ToParent] | None = None
         self._child: Child
         self._exit: asyncio.Task[Exit]
         self.used: Usage | None = None
@@ -126,6 +126,8 @@ class Worker:
             raise ChannelError("the child closed the channel") from error
         except OSError as error:
             raise ChannelError(f"the child is gone: {error.strerror}") from error
+        if self._decoder is None:  # not before it is needed: the first takes half a millisecond
+            self._decoder = Decoder(ToParent)
         return self._decoder.decode(body)
 
     async def wait(self) -> Exit:

@@ -1,8 +1,8 @@
 """The files of one run as a transaction: a private view before it, a commit or nothing after it.
 
-The view is opened before the child's first turn and settled after everything in the sandbox is dead. The
-changes of a completed run are committed as far as the rules allow; those of any other run are kept
-as a patch. Everything here blocks on files: the event loop has it done in a thread.
+The view is opened before the child's first turn and settled after everything in the sandbox is
+dead. The changes of a completed run are committed as far as the rules allow; those of any other run
+are kept as a patch. Everything here blocks on files: what takes long is done in a thread.
 """
 
 from __future__ import annotations
