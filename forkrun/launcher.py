@@ -85,7 +85,7 @@ class Launcher:
             return child
         if not self._is_warm:
             return start_fresh(self._environ)
-        shape = shape_of(spec)
+        shape = shape_of(spec) if spec.tier == "full" and spec.root is None else None
         try:
             return await self._living().start(shape)
         except ZygoteGone:

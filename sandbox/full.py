@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, NamedTuple, NoReturn
 from . import confine, guard, kernel
 from .canary import try_forbidden
 from .fault import SandboxFault
-from .identity import Identity
+from .identity import Identity, shape_of
 from .spec import Missing, Report, Shape, Spec
 
 if TYPE_CHECKING:
@@ -73,8 +73,8 @@ def begin(shape: Shape, *, parent_pidfd: int) -> Begun:
     from . import view
 
     try:
-        _leave(network_is_own=shape.network_is_own, watched=(parent_pidfd,))
-        base = view.begin(Identity(shape.uid, shape.gid), keeps_watch=True)
+        _leave(network_is_own=shape.network != "host", watched=(parent_pidfd,))
+        base = view.begin(shape, confine.own_paths(is_in_foreign_root=False), keeps_watch=True)
     except SandboxFault as fault:
         return Begun(shape, None, fault)
     return Begun(shape, base)
@@ -157,7 +157,7 @@ def _be_init(plan: Plan, begun: Begun | None) -> Report:
         _leave(network_is_own=spec.network != "host", watched=plan.watched)
     elif begun.fault is not None:
         raise begun.fault
-    elif begun.shape.network_is_own != (spec.network != "host"):
+    elif (begun.shape.network == "host") != (spec.network == "host"):
         raise SandboxFault("net", "the sandbox was begun with another network")
     _unshare("cgroup", kernel.CLONE_NEWCGROUP)
     if os.geteuid() == 0 and identity.uid != 0:
@@ -179,9 +179,10 @@ def _build_and_reap(
     from . import view
 
     spec, identity, watched = plan.spec, plan.identity, plan.watched
+    shape = shape_of(spec)
     base = begun.base if begun is not None else None
-    if base is None or not base.is_current(identity, root=spec.root):
-        base = view.begin(identity, root=spec.root)
+    if base is None or spec.root is not None or not base.is_current(shape, plan.own):
+        base = view.begin(shape, plan.own, root=spec.root)
     built = view.finish(base, spec, own=plan.own, upper_socket=plan.upper_socket)
     pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
     # The worker prepares itself in the old root: it must be done before that is gone.
@@ -202,8 +203,8 @@ def _build_and_reap(
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
     kernel.prctl(kernel.PR_SET_PDEATHSIG, 9)
     end_with(watched)
-    go_byte = b"p" if pid_max_set else b"n"
-    guard.run_init(worker, watched=watched, status=plan.status, go=go, go_byte=go_byte)
+    os.write(go, b"p" if pid_max_set else b"n")
+    guard.run_init(worker, watched=watched, status=plan.status)
 
 
 def end_with(watched: tuple[int, ...]) -> None:

@@ -128,23 +128,19 @@ def end_like(wait_status: int) -> NoReturn:
     os._exit(os.waitstatus_to_exitcode(wait_status))
 
 
-def run_init(
-    worker: int, *, watched: tuple[int, ...], status: int, go: int = -1, go_byte: bytes = b"g"
-) -> NoReturn:
-    """Be PID 1: let the worker go, reap until it ends or one of the pidfds in `watched`, then end.
+def run_init(worker: int, *, watched: tuple[int, ...], status: int) -> NoReturn:
+    """Be PID 1: reap until the worker ends or one of the pidfds in `watched` does; then end.
 
-    `go_byte` is written to the pipe `go`, and how the worker ended to the pipe `status`, where they
-    are not -1; our own exit status says it too. `watched` are one or two.
+    How the worker ended is written to the pipe `status`, where it is not -1; our own exit status
+    says it too. `watched` are one or two.
     """
     told = _signal_descriptor(signal.SIGCHLD)
     init.load()
     _let_go()
-    _arrange(told, watched[0], watched[-1], go, status)
+    _arrange(told, watched[0], watched[-1], status)
     if worker == init.WORKER:
-        init.run(go_byte)
+        init.run()
     # It could not be run: the same in Python.
-    os.write(init.GO, go_byte)
-    os.close(init.GO)
     ended = _wait_for(worker, watched=init.WATCHED, told=init.TOLD)
     if ended is None:
         os._exit(_BY_SIGNAL + signal.SIGKILL)

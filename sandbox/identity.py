@@ -31,12 +31,7 @@ def identity_of(workspace: str) -> Identity:
     return Identity(found.st_uid, found.st_gid)
 
 
-def shape_of(spec: Spec) -> Shape | None:
-    """Give what a sandbox can be begun with before it is told its spec; None where it cannot.
-
-    Raises SandboxFault.
-    """
-    if spec.tier != "full" or spec.root is not None:
-        return None
+def shape_of(spec: Spec) -> Shape:
+    """Give what a sandbox can be begun with before it is told its spec. Raises SandboxFault."""
     who = identity_of(spec.workspace)
-    return Shape(uid=who.uid, gid=who.gid, network_is_own=spec.network != "host")
+    return Shape(who.uid, who.gid, spec.network, spec.home, spec.limits.tmp_bytes)

@@ -1,9 +1,10 @@
 /* PID 1 of a sandbox, as small as it can be: a page of code instead of an interpreter.
  *
  * It does what `guard.run_init` does, which is also what runs where this cannot. Descriptors:
- *   3  signalfd of SIGCHLD, not blocking      6  pipe: the first byte of argv[1] lets the worker go
- *   4, 5  pidfds, by which we end when they   7  where the worker's wait status goes, as 4 bytes
- * Arguments: argv[0] is the name of this process. The worker is process 2 of the namespace.
+ *   3     signalfd of SIGCHLD, not blocking
+ *   4, 5  pidfds, with whose processes we end
+ *   6     where the worker's wait status goes, as 4 bytes
+ * argv[0] is the name of this process. The worker is process 2 of the namespace.
  * Exit status: the worker's, or 128 and the signal that ended it; 137 if we end before it.
  *
  * The stack below: at 0 the status, at 16 three struct pollfd, at 64 a struct signalfd_siginfo.
@@ -25,14 +26,6 @@ _start:
     mov     edi, 15                     /* prctl(PR_SET_NAME, argv[0]) */
     mov     rsi, [rbx + 8]
     mov     eax, 157
-    syscall
-    mov     edi, 6                      /* write(6, argv[1], 1); close(6) */
-    mov     rsi, [rbx + 16]
-    mov     edx, 1
-    mov     eax, 1
-    syscall
-    mov     edi, 6
-    mov     eax, 3
     syscall
     sub     rsp, 256
 reap:                                   /* first look, then wait */
@@ -68,7 +61,7 @@ reap:                                   /* first look, then wait */
     syscall
     jmp     reap
 ended:
-    mov     edi, 7                      /* write(7, &status, 4) */
+    mov     edi, 6                      /* write(6, &status, 4) */
     mov     rsi, rsp
     mov     edx, 4
     mov     eax, 1
@@ -101,14 +94,6 @@ _start:
     mov     x0, #15                     /* prctl(PR_SET_NAME, argv[0]) */
     ldr     x1, [x19, #8]
     mov     x8, #167
-    svc     #0
-    mov     x0, #6                      /* write(6, argv[1], 1); close(6) */
-    ldr     x1, [x19, #16]
-    mov     x2, #1
-    mov     x8, #64
-    svc     #0
-    mov     x0, #6
-    mov     x8, #57
     svc     #0
     sub     sp, sp, #256
 reap:
@@ -148,7 +133,7 @@ reap:
     svc     #0
     b       reap
 ended:
-    mov     x0, #7                      /* write(7, &status, 4) */
+    mov     x0, #6                      /* write(6, &status, 4) */
     mov     x1, sp
     mov     x2, #4
     mov     x8, #64

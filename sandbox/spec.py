@@ -62,12 +62,14 @@ class Spec(NamedTuple):
 class Shape(NamedTuple):
     """What can be known of a sandbox of the tier "full" before its workspace is.
 
-    `uid` and `gid` are who works in it, `network_is_own` whether it has a network of its own.
+    `uid` and `gid` are who works in it; the rest is as in `Spec` and `Limits`.
     """
 
     uid: int
     gid: int
-    network_is_own: bool
+    network: str
+    home: str
+    tmp_bytes: int | None
 
 
 class Missing(NamedTuple):

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from typing import NamedTuple
 
 from . import kernel
 from .confine import place_in_foreign_root
 from .fault import SandboxFault
-from .identity import Identity
-from .spec import Spec
+from .spec import Shape, Spec
 from .tree import LOCKED, NO_LINKS, PRIVATE, ROOT_OPTIONS, View, make_empty_file
 
 SYSTEM = ("usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32", "opt", "nix", "gnu")
@@ -54,6 +54,9 @@ ETC = (
     "terminfo",
     "timezone",
 )
+# The directories that SYSTEM and ETC lie in, and the coarsest clock of their times.
+_SHOWN_IN = ("/", "/etc", "/etc/pki", "/etc/pki/tls", "/etc/ssl")
+_TICK_NS = 20_000_000
 _DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 _DEV_LINKS = {
     "fd": "/proc/self/fd",
@@ -73,20 +76,19 @@ _OWN = ("/", "/proc", "/sys", "/dev", "/tmp", "/etc")
 
 
 class Base(NamedTuple):
-    """The part of a view that no workspace and no job changes.
+    """The part of a view that no workspace changes.
 
     `host` is what of the host it was made from, as that was before; None where nobody will ask.
     """
 
     view: View
     proc: int
-    root: str | None
+    shape: Shape
     host: tuple[object, ...] | None
 
-    def is_current(self, identity: Identity, *, root: str | None) -> bool:
+    def is_current(self, shape: Shape, own: tuple[str, ...]) -> bool:
         """Say whether it would be made the same way now."""
-        is_same = (self.view.uid, self.view.gid, self.root) == (*identity, root)
-        return is_same and (self.host is None or self.host == _host())
+        return self.shape == shape and self.host == _host(own)
 
 
 class Built(NamedTuple):
@@ -99,25 +101,32 @@ class Built(NamedTuple):
     proc: int
 
 
-def begin(identity: Identity, *, root: str | None = None, keeps_watch: bool = False) -> Base:
+def begin(
+    shape: Shape, own: tuple[str, ...], *, root: str | None = None, keeps_watch: bool = False
+) -> Base:
     """Begin a view in this mount namespace, beside its root: of the host's system, or of `root`.
 
-    With `keeps_watch`, `Base.is_current` will see what has changed on the host since. Raises
-    SandboxFault.
+    `own` are the paths that our interpreter needs. With `keeps_watch`, `Base.is_current` will see
+    what has been replaced on the host since. Raises SandboxFault.
     """
     try:
-        host = _host() if keeps_watch else None
+        host = _host(own) if keeps_watch else None
         kernel.make_mounts_private()
-        view = View(_new_root(), uid=identity.uid, gid=identity.gid)
+        view = View(_new_root(), uid=shape.uid, gid=shape.gid)
         if root is None:
             _bind_system(view)
+            _write_etc(view, shape)
         else:
             _bind_foreign_root(view, root)
         _mount_dev(view)
         proc = _mount_proc(view)
+        for path, mode in (("/dev/shm", "1777"), ("/tmp", "1777"), (shape.home, "700")):
+            view.mount_private(path, mode=mode, size=shape.tmp_bytes)
+        for path in own if root is None else ():
+            view.show(path)
     except OSError as refusal:
         raise _fault(refusal) from refusal
-    return Base(view, proc, root, host)
+    return Base(view, proc, shape, host)
 
 
 def finish(base: Base, spec: Spec, *, own: tuple[str, ...], upper_socket: int) -> Built:
@@ -126,14 +135,13 @@ def finish(base: Base, spec: Spec, *, own: tuple[str, ...], upper_socket: int) -
     `own` are the paths that our interpreter needs. With an overlay, a descriptor of the directory
     that the writes land in is sent over `upper_socket` (-1: to nobody). Raises SandboxFault.
     """
-    view, limits = base.view, spec.limits
+    view = base.view
     try:
-        _write_etc(view, spec)
-        view.mount_private("/dev/shm", mode="1777", size=limits.tmp_bytes)
-        view.mount_private("/tmp", mode="1777", size=limits.tmp_bytes)
+        if spec.network == "host":
+            for path in ("/etc/hosts", "/etc/resolv.conf"):
+                view.write(path, _text_of(path))
         if _is_in_var_tmp(spec):
-            view.mount_private("/var/tmp", mode="1777", size=limits.tmp_bytes)
-        view.mount_private(spec.home, mode="700", size=limits.tmp_bytes)
+            view.mount_private("/var/tmp", mode="1777", size=spec.limits.tmp_bytes)
         _show_readable(view, spec, own)
         _mount_workspace(view, spec, upper_socket=upper_socket)
         for path in sorted(spec.writable, key=_depth):
@@ -171,14 +179,11 @@ def _is_in_var_tmp(spec: Spec) -> bool:
 
 def _show_readable(view: View, spec: Spec, own: tuple[str, ...]) -> None:
     """Show what may be read; in a foreign root our own paths elsewhere, not over the root's."""
-    shown = set(spec.readable)
-    if spec.root is None:
-        shown.update(own)
-    else:
+    if spec.root is not None:
         for number, path in enumerate(own):
             place = place_in_foreign_root(number)
             view.bind(os.path.realpath(path), place, attributes=LOCKED)
-    for path in sorted(shown, key=_depth):
+    for path in sorted(set(spec.readable), key=_depth):
         _refuse_own(path)
         view.show(path)
 
@@ -233,17 +238,23 @@ def _bind_system(view: View) -> None:
     view.lock_all()
 
 
-def _host() -> tuple[object, ...]:
-    """Give what tells the host's part of a view from one that would be made later."""
+def _host(own: tuple[str, ...]) -> tuple[object, ...]:
+    """Give what tells the host's part of a view from one that would be made later.
+
+    Whatever is put into a directory, taken out or replaced moves the directory's time, save in the
+    same tick of the clock: a time that is as young as that is equal to none.
+    """
+    now = time.time_ns()
     found: list[object] = []
-    for directory, names in (("/", SYSTEM), ("/etc", ETC)):
-        for name in names:
-            try:
-                stand = os.lstat(os.path.join(directory, name))
-            except OSError:
-                found.append(None)
-            else:
-                found.append((stand.st_dev, stand.st_ino, stand.st_ctime_ns))
+    for path in (*_SHOWN_IN, *own):
+        try:
+            stand = os.stat(path)
+        except OSError:
+            found.append(None)
+            continue
+        is_young = path in _SHOWN_IN and now - stand.st_mtime_ns < _TICK_NS
+        changed = object() if is_young else stand.st_mtime_ns if path in _SHOWN_IN else 0
+        found.append((stand.st_dev, stand.st_ino, changed))
     return tuple(found)
 
 
@@ -259,22 +270,17 @@ def _bind_foreign_root(view: View, root: str) -> None:
     os.close(shell)
 
 
-def _write_etc(view: View, spec: Spec) -> None:
-    if spec.root is None:
-        view.write("/etc/passwd", _users(view, spec))
-        view.write("/etc/group", _groups(view))
-        view.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
-    if spec.network == "host":
-        for path in ("/etc/hosts", "/etc/resolv.conf"):
-            view.write(path, _text_of(path))
-    elif spec.root is None:
-        view.write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
+def _write_etc(view: View, shape: Shape) -> None:
+    view.write("/etc/passwd", _users(shape))
+    view.write("/etc/group", _groups(view))
+    view.write("/etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files dns\n")
+    view.write("/etc/hosts", "127.0.0.1 localhost\n::1 localhost\n")
 
 
-def _users(view: View, spec: Spec) -> str:
+def _users(shape: Shape) -> str:
     shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
-    users = {0: "root", 65534: "nobody", view.uid: "root" if view.uid == 0 else "agent"}
-    homes = {view.uid: (view.gid, spec.home, shell)}
+    users = {0: "root", 65534: "nobody", shape.uid: "root" if shape.uid == 0 else "agent"}
+    homes = {shape.uid: (shape.gid, shape.home, shell)}
     lines = []
     for uid, name in sorted(users.items()):
         gid, home, program = homes.get(uid, (uid, "/", "/bin/false"))
