@@ -17,12 +17,13 @@ import sys
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from forkrun.channel import Channel, decoder_of
+from forkrun.channel import Channel, decoder_of, encode
 from forkrun.errors import ChannelError
 from forkrun.loop import run_loop
-from forkrun.protocol import Done, Fault, Listed, Ready, Rules, Start, ToChild
+from forkrun.protocol import Done, Fault, Listed, Ready, Rules, Start, ToChild, ToolLimits
 from forkrun_sandbox.enter import Begun, enter, prepare
 from forkrun_sandbox.fault import SandboxFault
+from forkrun_sandbox.spec import Missing, Report
 
 PARENT_GONE = 113
 SANDBOX_REFUSED = 125
@@ -84,6 +85,15 @@ def prepare_tools() -> None:
     import forkrun.tools.toolbox  # noqa: F401
 
     decoder_of(ToChild)
+
+
+def rehearse() -> None:
+    """Do once what every worker does, so that what is made at the first time is there: for a
+    process whose forks will be workers."""
+    from forkrun.tools.toolbox import Toolbox
+
+    with Toolbox("/", tools=(), env={}, limits=ToolLimits(tool_timeout_s=1.0)):
+        encode(Ready(report=Report(tier="none", enforced=("",), missing=(Missing("", ""),))))
 
 
 def _told(channel: Channel[ToChild]) -> Start:

@@ -26,7 +26,7 @@ from typing import NamedTuple, NoReturn
 import msgspec
 
 from forkrun.protocol import Fork, Forked, FromZygote, Reap, Reaped, ToZygote
-from forkrun.worker import be_worker, prepare_tools
+from forkrun.worker import be_worker, prepare_tools, rehearse
 from forkrun_sandbox.enter import Begun, begin, prepare_for_many
 from forkrun_sandbox.guard import (
     adopt_orphans,
@@ -56,6 +56,7 @@ def main(be: Callable[..., NoReturn] = be_worker) -> NoReturn:
     for name in WARM:
         import_module(f"forkrun.tools.{name}")
     import_module("forkrun.policy")
+    rehearse()
     prepare_for_many()
     gc.collect()
     gc.freeze()  # so that forks do not copy the pages of what exists, to mark it as still in use
