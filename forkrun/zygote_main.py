@@ -42,7 +42,7 @@ MAX_MESSAGE_BYTES = 4096
 SWEEP_MS = 50
 SWEEPS = 40
 # So late that it does not take its core from the run that has just begun.
-SPARE_AFTER_MS = 8
+SPARE_AFTER_MS = 5
 WARM = ("bash", "reading", "writing", "replacing", "searching", "listing", "ripgrep", "processes")
 """The modules of `forkrun.tools` that a first call would import; the rest follows from them."""
 
@@ -136,10 +136,13 @@ class _Zygote:
                     os.close(descriptor)
             self._workers.add(pid)
             return Forked(number=asked.number, pid=pid)
+        # What ends with its process namespace leaves nothing behind.
+        leaves_nothing = asked.pid in self._inits
         reaped, was_killed = self._reap(asked)
-        # What a killed worker leaves behind may come to us a little later.
-        self._sweeps = SWEEPS if was_killed else self._sweeps
-        self._sweep()
+        if not leaves_nothing:
+            # What a killed worker leaves behind may come to us a little later.
+            self._sweeps = SWEEPS if was_killed else self._sweeps
+            self._sweep()
         return reaped
 
     def _worker_of(self, shape: Shape | None, descriptors: list[int]) -> int:
