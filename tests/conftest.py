@@ -43,3 +43,10 @@ def nothing_left_behind(own_temporary_directory):
     while (after := footprint()) != before and time.monotonic() < deadline:
         time.sleep(0.02)
     assert after == before
+
+
+@pytest.fixture(params=["exec", "warm"])
+def start(request: pytest.FixtureRequest) -> str:
+    """How a worker comes to be: as a fresh interpreter, or as a fork of a zygote. What must not
+    work must not work either way."""
+    return request.param

@@ -12,9 +12,9 @@ from support_sandbox import WHO, Person
 
 
 @pytest.fixture(params=WHO)
-def who(request: pytest.FixtureRequest) -> Person:
+def who(request: pytest.FixtureRequest, start: str) -> Person:
     """Root, and an ordinary user: what must not work must not work for either."""
-    return Person(request.param)
+    return Person(request.param, start=start)
 
 
 @pytest.fixture

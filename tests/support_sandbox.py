@@ -8,6 +8,7 @@ OSError that it lets out becomes its errno name.
 from __future__ import annotations
 
 import errno
+import functools
 import json
 import os
 import pwd
@@ -22,10 +23,13 @@ from typing import Any
 import pytest
 
 import forkrun_sandbox
+from forkrun.starting import package_folders
 from forkrun_sandbox.start import interpreter
 
 USER_ID = 64321
 WHO = ("root", "user")
+EVERYBODY = [(name, start) for name in WHO for start in ("exec", "warm")]
+FORKED = str(Path(__file__).with_name("forked_program.py"))
 
 _RUNNER = """
 import errno, json, os, sys, ctypes
@@ -76,10 +80,14 @@ def require(condition: object, reason: str) -> None:
 
 
 class Person:
-    """Who runs the test: root, or an ordinary user. `python` is an interpreter that both can use."""
+    """Who runs the test: root, or an ordinary user. `python` is an interpreter that both can use.
 
-    def __init__(self, name: str) -> None:
+    `start` is how the child of a sandbox comes to be: "exec", or "warm", as a fork of a zygote.
+    """
+
+    def __init__(self, name: str, *, start: str = "exec") -> None:
         self.name = name
+        self.start = start
         self.is_root = name == "root"
         if self.is_root:
             require(os.geteuid() == 0, "not run as root")
@@ -89,6 +97,14 @@ class Person:
             {"user": USER_ID, "group": USER_ID, "extra_groups": []} if drops else {}
         )
         self.uid = USER_ID if drops else os.geteuid()
+        if start == "warm":
+            self.need_forkrun()
+
+    def need_forkrun(self) -> None:
+        """Skip where this person has no interpreter for which forkrun's requirements were built."""
+        code = "import sys; sys.path[:0] = sys.argv[1:]; import forkrun.runner"
+        if not _runs(self.python, code, *package_folders()[1:], uid=self.ids.get("user")):
+            pytest.skip(f"{self.python} of {self.name} cannot import what forkrun needs")
 
     def owns(self, directory: Path) -> Path:
         """Hand a directory and what is in it to this person, and make the way to it passable."""
@@ -102,6 +118,8 @@ class Person:
 
     def argv(self, *options: str) -> list[str]:
         """Give the command line of the sandbox, with the interpreter of this person."""
+        if self.start == "warm":
+            return [self.python, "-I", "-S", FORKED, ":".join(package_folders()), *options]
         return [self.python, *interpreter("__main__", "program", *options)[1:]]
 
     def run(
@@ -204,16 +222,22 @@ def _python_for_all() -> str:
         return sys.executable
     for candidate in (sys.executable, "/usr/bin/python3", "/usr/local/bin/python3"):
         code = "import sys; sys.exit(sys.version_info < (3, 11))"
-        try:
-            ended = subprocess.run(
-                [candidate, "-I", "-c", code], user=USER_ID, group=USER_ID, check=False
-            )
-        except OSError:
-            continue
-        if ended.returncode == 0:
+        if _runs(candidate, code, uid=USER_ID):
             return candidate
     require(False, "no Python 3.11 that an ordinary user may run")
     raise AssertionError
+
+
+@functools.cache
+def _runs(python: str, code: str, *arguments: str, uid: int | None) -> bool:
+    """Say whether a user (None: the one of the tests) can run this code with this interpreter."""
+    ids: dict[str, Any] = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+    command = [python, "-I", "-c", code, *arguments]
+    try:
+        ended = subprocess.run(command, stderr=subprocess.DEVNULL, check=False, **ids)
+    except OSError:
+        return False
+    return ended.returncode == 0
 
 
 def user_name(uid: int) -> str:

@@ -19,10 +19,9 @@ CHILD = str(Path(__file__).with_name("hostile_child.py"))
 ZYGOTE = str(Path(__file__).with_name("hostile_zygote.py"))
 
 
-@pytest.fixture(params=["exec", "warm"])
-def run_child(request, tmp_path, monkeypatch):
-    """Run a job whose worker is the hostile child, misbehaving in the way named: as a fresh
-    interpreter, and as a fork of a zygote."""
+@pytest.fixture
+def run_child(start, tmp_path, monkeypatch):
+    """Run a job whose worker is the hostile child, misbehaving in the way named."""
     model = script(
         tmp_path / "s.jsonl", {"text": "working", **call("bash", command="true")}, {"text": "FINAL"}
     )
@@ -30,7 +29,7 @@ def run_child(request, tmp_path, monkeypatch):
     workspace.mkdir()
 
     def run(way: str, *, transcript: str | None = None, **limits: float) -> Result:
-        program = CHILD if request.param == "exec" else ZYGOTE
+        program = CHILD if start == "exec" else ZYGOTE
         argv = [sys.executable, "-I", "-S", program, way, *package_folders()]
         monkeypatch.setattr(
             forkrun.starting, "worker_argv", lambda *fds: [*argv, ",".join(map(str, fds))]
@@ -48,7 +47,7 @@ def run_child(request, tmp_path, monkeypatch):
         )
 
         async def once() -> Result:
-            async with Runner(start=request.param) as runner:
+            async with Runner(start=start) as runner:
                 return await runner.run(job)
 
         return asyncio.run(once())

@@ -9,10 +9,12 @@ import time
 from pathlib import Path
 
 import pytest
-from support_sandbox import Person, all_three, require
+from support_sandbox import EVERYBODY, Person, all_three, require
 
 from forkrun_sandbox import cgroups
 from forkrun_sandbox.spec import Limits
+
+pytestmark = pytest.mark.parametrize("who", EVERYBODY, indirect=True, ids="-".join)
 
 MIB = 1024**2
 

@@ -9,7 +9,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support_sandbox import Person, all_three
+from support_sandbox import EVERYBODY, Person, all_three
+
+pytestmark = pytest.mark.parametrize("who", EVERYBODY, indirect=True, ids="-".join)
 
 KEY = "canary-key-51c0ffee"
 

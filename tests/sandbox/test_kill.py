@@ -49,6 +49,7 @@ def _laid(tree: str, mark: str, workspace: Path, who: Person) -> list[str]:
     return ["bash", "./tree"]
 
 
+@pytest.mark.parametrize("start", ["exec", "warm"])
 @pytest.mark.parametrize("tier", ["full", "lsm"])
 @pytest.mark.parametrize("tree", TREES)
 def test_a_killed_sandbox_leaves_nobody(
@@ -80,6 +81,7 @@ def _in_tier(tier: str, who: Person) -> list[str]:
     return denying("unshare", python=who.python)
 
 
+@pytest.mark.parametrize("start", ["exec", "warm"])
 @pytest.mark.parametrize("tree", ["plain", "setsid", "double fork", "respawner", "200 daemons"])
 def test_the_end_of_the_worker_ends_all(who: Person, workspace: Path, mark: str, tree: str) -> None:
     """A worker that ends and leaves daemons with its stdout takes them along; the pipe is at end."""
@@ -99,7 +101,7 @@ DEATHS = {
     "SIGKILL, from a thread": "threading.Thread(target=os.kill, args=(os.getpid(), 9)).start();"
     "time.sleep(60)",
 }
-STARTS = {
+STARTERS = {
     "main thread": "run()",
     "worker thread": "t = threading.Thread(target=run); t.start(); t.join()",
     "asyncio": "import asyncio; asyncio.run(asyncio.to_thread(run))",
@@ -112,7 +114,7 @@ def run():
     global child
     code = "import json,sys,os; sys.path.insert(0, sys.argv[2]);"
     child = subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
-{start}
+{starter}
 deadline = time.monotonic() + 30
 while not os.path.exists("started") and time.monotonic() < deadline:
     time.sleep(0.01)
@@ -125,11 +127,11 @@ print("alive" if child.poll() is None else "dead", flush=True)
 
 @pytest.mark.parametrize("tier", ["full", "lsm"])
 @pytest.mark.parametrize(
-    ("start", "death"),
-    [(s, d) for s in STARTS for d in DEATHS if s == "main thread" or d == "SIGKILL"],
+    ("starter", "death"),
+    [(s, d) for s in STARTERS for d in DEATHS if s == "main thread" or d == "SIGKILL"],
 )
 def test_the_death_of_the_parent_ends_all(
-    who: Person, workspace: Path, mark: str, start: str, death: str, tier: str
+    who: Person, workspace: Path, mark: str, starter: str, death: str, tier: str
 ) -> None:
     """However the parent dies and whichever thread started the run, nobody is left a second later.
 
@@ -139,7 +141,7 @@ def test_the_death_of_the_parent_ends_all(
 
     _laid("double fork", mark, workspace, who)
     argv = json.dumps(child_argv(who, tier, "bash ./tree"))
-    code = textwrap.dedent(PARENT).format(start=STARTS[start], death=DEATHS[death])
+    code = textwrap.dedent(PARENT).format(starter=STARTERS[starter], death=DEATHS[death])
     ended = who.run_freely([who.python, "-c", code, argv], cwd=workspace, stderr=None)
     assert ended.stdout.split() == ["alive", "alive"], ended.stdout
     assert eventually(lambda: not any(processes_with(mark)), within_s=1.0)

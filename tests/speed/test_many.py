@@ -71,7 +71,6 @@ def test_so_many_wait_at_once_and_each_gets_its_own_answer(count: int, tmp_path)
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("start", ["warm", "exec"])
 def test_a_parent_with_many_descriptors_can_start_a_child(start, tmp_path) -> None:
     """Descriptors with numbers above 1023, which select(2) does not know, are like any other."""
     held = [os.open("/dev/null", os.O_RDONLY) for _ in range(1100)]
