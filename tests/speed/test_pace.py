@@ -1,10 +1,13 @@
 """Runs of one runner keep pace with the model together, and are refused where there is no room."""
 
 import asyncio
+import json
 import resource
 import time
+from pathlib import Path
 
 import pytest
+from support_api import program, replies
 
 import forkrun.room
 from forkrun import ForkrunError, Job, Limits, Runner
@@ -126,7 +129,7 @@ def test_the_room_is_what_the_limit_of_open_files_leaves(monkeypatch) -> None:
 def test_a_run_too_many_is_one_clear_error(tmp_path, monkeypatch) -> None:
     """Where there is no room the start is refused, with what would run out and how many live; the
     others go on to their end."""
-    monkeypatch.setattr(forkrun.room, "room", lambda: forkrun.room.Room(0, "memory"))
+    monkeypatch.setattr(forkrun.room, "room", lambda **_: forkrun.room.Room(0, "memory"))
 
     async def main() -> None:
         async with Runner(model=Counting()) as runner:
@@ -141,3 +144,44 @@ def test_a_run_too_many_is_one_clear_error(tmp_path, monkeypatch) -> None:
             assert len(refused) < 12
 
     asyncio.run(main())
+
+
+MANY = """
+import asyncio, json, resource, sys
+from forkrun import ForkrunError, Job, Runner
+start, model = sys.argv[1:]
+_, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (160, hard))
+job = Job(prompt="go", model=model, cwd="ws")
+
+async def together(runner, count):
+    ended = await asyncio.gather(*(runner.run(job) for _ in range(count)), return_exceptions=True)
+    refused = [each for each in ended if isinstance(each, ForkrunError)]
+    return sum(each.stop_reason == "completed" for each in ended if each not in refused), refused
+
+async def main():
+    async with Runner(start=start) as runner:
+        completed, refused = await together(runner, 16)
+        fitting = int(refused[0].hint.split()[3])
+        told = {"message": str(refused[0]), "hint": refused[0].hint, "refused": len(refused)}
+        told |= {"completed": completed, "fitting": fitting}
+        told["then"] = (await together(runner, fitting))[0]
+        told["soft"] = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        told["raised"] = (await together(runner, 16))[0]
+    print(json.dumps(told))
+
+asyncio.run(main())
+"""
+
+
+def test_what_a_refusal_advises_helps(start: str, tmp_path: Path) -> None:
+    """Out of open files: as many runs as the hint says do fit, all that were wanted fit once the
+    limit is raised as it says, and until then it is what its owner has made it."""
+    (tmp_path / "ws").mkdir()
+    model = replies(tmp_path / "s", {"text": "done", "delay_s": 0.5})
+    told = json.loads(program(MANY, start, model, cwd=tmp_path).stdout)
+    assert "open files (ulimit -n) would run out" in told["message"]
+    assert "the soft limit of this process, now 160" in told["hint"]
+    assert (told["completed"] + told["refused"], told["raised"], told["soft"]) == (16, 16, 160)
+    assert told["then"] == told["fitting"] >= 6
