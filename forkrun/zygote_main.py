@@ -103,6 +103,7 @@ class _Zygote:
                 break
             if self._mounts in ready:
                 self._drop_spare()
+                self._wanted = None  # mounts may come and go all the time: not before the next run
             if self._control.fileno() in ready:
                 message, descriptors, _, _ = socket.recv_fds(self._control, MAX_MESSAGE_BYTES, 4)
                 if not message:
