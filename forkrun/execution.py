@@ -25,6 +25,7 @@ from forkrun.events import LimitEvent, RecoveredEvent, SettledEvent, StartedEven
 from forkrun.handshake import ready
 from forkrun.hooks import Hooks, RunHooks
 from forkrun.job import Job, tools_of
+from forkrun.launcher import Launcher
 from forkrun.ledger import Ending, Ledger
 from forkrun.mcp.opening import open_servers
 from forkrun.models.base import Model
@@ -34,7 +35,7 @@ from forkrun.policy import Policy
 from forkrun.protocol import Start, ToolLimits
 from forkrun.record import Record
 from forkrun.result import Result, SandboxRecord
-from forkrun.supervisor import Starter, Worker
+from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
 from forkrun.transaction import Act, Judge, Settled
 from forkrun.watchdog import Watchdog, first_end
@@ -58,7 +59,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
     model: Model
     environ: Mapping[str, str]
     confinement: Confinement
-    start: Starter
+    launcher: Launcher
     snapshot: Snapshot | None = None
     can_use_tool: CanUseTool | None = None
     shape: Shape | None = None
@@ -103,7 +104,8 @@ class Execution:
         """Run to the end, in the best tier that is allowed and can be had here."""
         result = failure = None
         try:
-            result = await self._in_best_tier()
+            with self._setup.launcher.room_for_one():
+                result = await self._in_best_tier()
         except SandboxError as error:
             failure = unavailable(error)
         return result or not_begun(
@@ -155,7 +157,8 @@ class Execution:
             record=record,
         )
         asked = await self._with_words_of(hooks)
-        worker = Worker(spec=place.spec, start=setup.start, grace_s=self._limits.grace_s)
+        start = setup.launcher.start
+        worker = Worker(spec=place.spec, start=start, grace_s=self._limits.grace_s)
         async with worker:
             self.worker = worker
             with loading_prices(setup.model.name):

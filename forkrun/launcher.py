@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import TracebackType
 from typing import Literal
 
-from forkrun.starting import Child, Early, Exit, package_folders, start_fresh, worker_argv
+from forkrun.starting import Child, Early, package_folders, start_fresh, worker_argv
 from forkrun.zygote import Zygote, ZygoteGone
 from forkrun_sandbox.identity import shape_of
 from forkrun_sandbox.spec import Spec
@@ -50,10 +51,11 @@ class Launcher:
         if self._is_warm:
             self._living()
 
-    async def start(self, spec: Spec) -> Child:
-        """Start a worker for a sandbox of this spec.
+    @contextlib.contextmanager
+    def room_for_one(self) -> Iterator[None]:
+        """Count one more run as long as the block lasts, before anything is opened for it.
 
-        Raises ForkrunError, also where the machine has no room for one more.
+        Raises ForkrunError where the machine has no room for it.
         """
         if self._alive >= self._look_again_at:
             from forkrun.room import check_room
@@ -61,18 +63,12 @@ class Launcher:
             self._look_again_at = check_room(alive=self._alive)
         self._alive += 1
         try:
-            child = await self._started(spec)
-        except BaseException:
+            yield
+        finally:
             self._alive -= 1
-            raise
 
-        async def reap() -> Exit:
-            self._alive -= 1
-            return await child.reap()
-
-        return child._replace(reap=reap)
-
-    async def _started(self, spec: Spec) -> Child:
+    async def start(self, spec: Spec) -> Child:
+        """Start a worker for a sandbox of this spec. Raises ForkrunError."""
         if spec.tier == "bwrap":
             from forkrun_sandbox.bwrap import popen_ids
 

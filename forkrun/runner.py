@@ -169,7 +169,7 @@ class Runner:
             model=self._model_for(job, snapshot),
             environ=self._environ,
             confinement=self._confinement,
-            start=self._launcher.start,
+            launcher=self._launcher,
             snapshot=snapshot,
             can_use_tool=can_use_tool,
             shape=_shape_of(job, output_type),

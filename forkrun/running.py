@@ -102,9 +102,9 @@ class Run:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, once it is started."""
+        """The process id of the child while it lives; afterwards it may be another's."""
         worker = self._execution and self._execution.worker
-        return worker.pid if worker else None
+        return worker.pid if worker and worker.exit is None else None
 
     def cancel(self, *, signal_number: int | None = None) -> None:
         """End the run; its result says "cancelled". A second call kills without a grace."""
@@ -265,7 +265,7 @@ class Run:
                 model=model,
                 environ=setup.environ,
                 confinement=setup.confinement,
-                start=setup.start,
+                launcher=setup.launcher,
                 tracer=setup.tracer,
             )
         return Run(job, setup, emit=emit, depth=self._nest.depth, judge=judge)

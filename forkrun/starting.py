@@ -64,6 +64,9 @@ class Exit(NamedTuple):
         )
 
 
+UNKNOWN = Exit(status=None, signal=None, cpu_s=0.0, peak_memory_bytes=0)
+
+
 class Child(NamedTuple):
     """A worker that has been started, and our ends of what it holds; whoever has it closes them.
 
@@ -154,7 +157,11 @@ def start_fresh(
             os.close(ourselves)
 
     async def reap() -> Exit:
-        _, status, used = os.wait4(process.pid, 0)
+        try:
+            _, status, used = os.wait4(process.pid, 0)
+        except ChildProcessError:  # a host that ignores SIGCHLD, or waits for whatever ends
+            process.returncode = 0
+            return UNKNOWN
         process.returncode = os.waitstatus_to_exitcode(status)
         return Exit.of(status, cpu_s=used.ru_utime + used.ru_stime, max_rss=used.ru_maxrss)
 

@@ -26,7 +26,7 @@ import msgspec
 
 from forkrun.errors import ForkrunError
 from forkrun.protocol import Fork, Forked, FromZygote, Message, Reap, Reaped
-from forkrun.starting import Child, Exit, close_ends, python_argv
+from forkrun.starting import UNKNOWN, Child, Exit, close_ends, python_argv
 from forkrun.supervisor import readable
 from forkrun.text import printable
 from forkrun_sandbox.spec import Shape
@@ -35,7 +35,6 @@ MAX_FORKS = 4
 MAX_REAPS = 64
 MAX_MESSAGE_BYTES = 4096
 END_S = 5.0
-UNKNOWN = Exit(status=None, signal=None, cpu_s=0.0, peak_memory_bytes=0)
 
 
 def zygote_argv(*fds: int) -> list[str]:
@@ -67,6 +66,7 @@ class Zygote:
                 cwd="/",
                 start_new_session=True,
             )
+            self._pidfd = os.pidfd_open(self._process.pid)
             on_failure.pop_all()
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
@@ -99,13 +99,15 @@ class Zygote:
     async def close(self) -> None:
         """End the zygote; every worker must have been reaped."""
         self._lose()
-        if hasattr(os, "pidfd_open"):
-            pidfd = os.pidfd_open(self.pid)
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(readable(pidfd), END_S)
-            os.close(pidfd)
-        self._process.kill()
-        self._process.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(readable(self._pidfd), END_S)
+        # By its descriptor: where a host waits for whatever ends, its number may be another's.
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)
+        with contextlib.suppress(ChildProcessError):
+            os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
+        self._process.returncode = 0  # waited for
+        os.close(self._pidfd)
         if self._process.stderr:
             self._process.stderr.close()
 

@@ -149,48 +149,43 @@ class _Zygote:
     def _worker_of(self, shape: Shape | None, descriptors: list[int]) -> int:
         """Give a worker that holds these descriptors: the spare, or a new fork."""
         if shape is None or self._namespace < 0:
-            pid = os.fork()
-            if pid == 0:
-                self._be_fork(descriptors)
-            return pid
+            return _fork(os.fork, lambda: self._be_worker(descriptors))
         self._wanted = shape
         spare, self._spare = self._spare, None
         if spare is not None:
             if spare.shape == shape and _handed_over(spare, descriptors):
                 return spare.pid
             self._end(spare)
-        pid = self._fork_init()
-        if pid == 0:
-            self._be_fork(descriptors, begun=begin(shape, parent_pidfd=self._owner))
-        return pid
+        return self._init_of(lambda: self._be_worker(descriptors, begun=self._begun(shape)))
 
     def _prepare_spare(self, shape: Shape) -> None:
         ours, theirs = socket.socketpair()
+
+        def be_spare() -> None:
+            ours.close()
+            begun = self._begun(shape)
+            _, descriptors, _, _ = socket.recv_fds(theirs, 1, 4)
+            if len(descriptors) == 4:
+                theirs.close()
+                self._be_worker(descriptors, begun=begun)
+
         try:
-            pid = self._fork_init()
+            self._spare = _Spare(self._init_of(be_spare), shape, ours)
         except OSError:
             self._wanted = None  # there is no room for one that nobody has asked for
             ours.close()
-            theirs.close()
-            return
-        if pid == 0:
-            ours.close()
-            begun = begin(shape, parent_pidfd=self._owner)
-            _, descriptors, _, _ = socket.recv_fds(theirs, 1, 4)
-            if len(descriptors) != 4:
-                os._exit(0)
-            theirs.close()
-            self._be_fork(descriptors, begun=begun)
         theirs.close()
-        self._spare = _Spare(pid, shape, ours)
 
-    def _fork_init(self) -> int:
-        pid = fork_init(self._namespace)
-        if pid:
-            self._inits.add(pid)
+    def _begun(self, shape: Shape) -> Begun:
+        return begin(shape, parent_pidfd=self._owner)
+
+    def _init_of(self, be: Callable[[], object]) -> int:
+        """Fork PID 1 of a process namespace, and remember that it is one."""
+        pid = _fork(lambda: fork_init(self._namespace), be)
+        self._inits.add(pid)
         return pid
 
-    def _be_fork(self, descriptors: list[int], begun: Begun | None = None) -> NoReturn:
+    def _be_worker(self, descriptors: list[int], begun: Begun | None = None) -> NoReturn:
         """Be the worker: as a fresh one is when its `main` begins."""
         self._control.close()
         channel, upper, out, err = descriptors
@@ -236,6 +231,19 @@ class _Zygote:
         os.kill(spare.pid, signal.SIGKILL)
         os.waitpid(spare.pid, 0)
         self._inits.discard(spare.pid)
+
+
+def _fork(fork: Callable[[], int], be: Callable[[], object]) -> int:
+    """Fork, and be in the child what is asked for; nothing leads from there back to here."""
+    pid = fork()
+    if pid == 0:
+        try:
+            be()
+        except BaseException:  # noqa: BLE001 - said, and the end of this process
+            sys.excepthook(*sys.exc_info())
+        finally:
+            os._exit(1)
+    return pid
 
 
 def _handed_over(spare: _Spare, descriptors: list[int]) -> bool:

@@ -24,7 +24,8 @@ _OWN_PROCESSES = 2
 _REMOVAL_S = 1.0
 _PAUSE_S = 0.002
 _LOOK_AGAIN_S = 5.0
-_MINE = rf"{_PREFIX}-(\d+)-(\d+)-\d+"
+# Process namespace, process and start of the maker, and the number of the group.
+_MINE = rf"{_PREFIX}-(\d+)-(\d+)-(\d+)-\d+"
 
 
 class Group(NamedTuple):
@@ -50,7 +51,7 @@ def create(limits: Limits, *, number: int) -> tuple[Group | None, tuple[Missing,
     Gives None where no controller can be had, and what is missing.
     """
     parents = _parents(int(time.monotonic() / _LOOK_AGAIN_S))
-    name = f"{_PREFIX}-{os.getpid()}-{_started(os.getpid())}-{number}"
+    name = f"{_maker(os.getpid())}-{number}"
     made: dict[str, str] = {}
     missing = []
     for controller, bound in (("memory", limits.memory_bytes), ("pids", limits.processes)):
@@ -145,10 +146,20 @@ def sweep(further: tuple[str, ...] = ()) -> int:
     removed = 0
     for parent in {*parents(), *further}:
         for name in _children(parent):
-            owner = re.fullmatch(_MINE, name) if name.startswith(_PREFIX) else None
-            if owner and _started(int(owner[1])) != int(owner[2]):
+            if is_orphan(name):
                 removed += _remove(os.path.join(parent, name))
     return removed
+
+
+def is_orphan(name: str) -> bool:
+    """Say whether this is the name of a group whose maker is gone.
+
+    Of makers in another process namespace, whose numbers mean nothing here, that is not known.
+    """
+    maker = re.fullmatch(_MINE, name) if name.startswith(_PREFIX) else None
+    if maker is None or int(maker[1]) != _process_namespace():
+        return False
+    return _started(int(maker[2])) != int(maker[3])
 
 
 @functools.lru_cache(maxsize=1)
@@ -226,6 +237,19 @@ def _remove(directory: str) -> bool:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_PAUSE_S)
+
+
+@functools.lru_cache(maxsize=1)
+def _maker(pid: int) -> str:
+    """Give the beginning of the names of this process's groups; it may have been forked."""
+    return f"{_PREFIX}-{_process_namespace()}-{pid}-{_started(pid)}"
+
+
+def _process_namespace() -> int:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
 
 
 def _started(pid: int) -> int:

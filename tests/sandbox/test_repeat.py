@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 from pathlib import Path
 
@@ -14,16 +13,11 @@ from forkrun_sandbox import cgroups, launch
 from forkrun_sandbox.spec import Limits, Spec
 
 
-def _is_orphaned(name: str) -> bool:
-    owner = re.fullmatch(cgroups._MINE, name)
-    return owner is not None and cgroups._started(int(owner[1])) != int(owner[2])
-
-
 def _state() -> dict[str, object]:
     groups = [name for d in cgroups.parents() for name in os.listdir(d)]
     return {
         # Those of makers that are gone; others may be at work beside us.
-        "groups": sorted(name for name in groups if _is_orphaned(name)),
+        "groups": sorted(name for name in groups if cgroups.is_orphan(name)),
         "mounts": len(Path("/proc/self/mountinfo").read_text().splitlines()),
         "files": sorted(n for d in ("/tmp", "/dev/shm") for n in os.listdir(d) if "forkrun" in n),
         "descriptors": len(os.listdir("/proc/self/fd")),

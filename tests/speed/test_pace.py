@@ -175,6 +175,36 @@ asyncio.run(main())
 """
 
 
+REFUSED_EARLY = """
+import asyncio, collections, json, resource, sys
+from forkrun import ForkrunError, Job, Runner
+
+async def main():
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    async with Runner(start=sys.argv[1]) as runner:
+        job = Job(prompt="go", model=sys.argv[2], cwd="ws")
+        runs = await asyncio.gather(*(runner.run(job) for _ in range(80)), return_exceptions=True)
+    print(json.dumps(collections.Counter(
+        each.stop_reason if not isinstance(each, Exception) else type(each).__name__
+        for each in runs
+    )))
+
+asyncio.run(main())
+"""
+
+
+def test_what_is_begun_at_once_is_refused_before_anything_is_opened(
+    start: str, tmp_path: Path
+) -> None:
+    """Many more than fit, all in the same moment: each completes or is refused in words."""
+    (tmp_path / "ws").mkdir()
+    model = replies(tmp_path / "s", {"text": "done", "delay_s": 0.5})
+    counted = json.loads(program(REFUSED_EARLY, start, model, cwd=tmp_path).stdout)
+    assert set(counted) == {"completed", "ForkrunError"}
+    assert counted["completed"] >= 10
+
+
 def test_what_a_refusal_advises_helps(start: str, tmp_path: Path) -> None:
     """Out of open files: as many runs as the hint says do fit, all that were wanted fit once the
     limit is raised as it says, and until then it is what its owner has made it."""
