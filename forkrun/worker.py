@@ -47,12 +47,10 @@ def be_worker(
     upper_fd: int,
     summary_fd: int,
     parent_pidfd: int | None = None,
-    is_init: bool = False,
     begun: Begun | None = None,
 ) -> NoReturn:
     """Be the child, to its end. `parent_pidfd` is that of the process to be outlived by nothing,
-    where that is not the parent of this one; `is_init` says that this process is the first one of a
-    process namespace, and `begun` what has been done of its sandbox."""
+    where that is not the parent of this one; `begun` is what has been done of its sandbox."""
     os.dup2(2, 1)
     channel: Channel[ToChild] = Channel(socket.socket(fileno=channel_fd), ToChild)
     try:
@@ -63,7 +61,6 @@ def be_worker(
             parent_pidfd=parent_pidfd,
             upper_socket=upper_fd,
             meanwhile=prepare_tools,
-            is_init=is_init,
             begun=begun,
         )
         channel.send(Ready(report=report))

@@ -189,7 +189,8 @@ class _Zygote:
         """Be the worker: as a fresh one is when its `main` begins."""
         self._control.close()
         channel, upper, out, err = descriptors
-        os.setsid()
+        if begun is None:
+            os.setsid()
         os.dup2(err, 2)
         os.close(err)
         self._be(
@@ -197,7 +198,6 @@ class _Zygote:
             upper_fd=upper,
             summary_fd=out,
             parent_pidfd=self._owner,
-            is_init=begun is not None,
             begun=begun,
         )
 

@@ -49,7 +49,6 @@ def enter(
     parent_pidfd: int | None = None,
     upper_socket: int = -1,
     meanwhile: Callable[[], object] = lambda: None,
-    is_init: bool = False,
     begun: Begun | None = None,
 ) -> Report:
     """Confine this process as `spec` says and give what is in force; return in the worker alone.
@@ -63,9 +62,8 @@ def enter(
     place for imports, and for nothing that touches what is not ours.
 
     The process that called stays behind and ends as the worker ends: by the same status or signal.
-    With `is_init` (tier "full") it is PID 1 of a process namespace already, as `guard.fork_init`
-    makes it, and ends by a status that `guard.wait_status_of_init` reads; `begun` is what `begin`
-    has given it, if that was called.
+    With `begun` (tier "full"), what `begin` has given it, it is the worker itself that calls; its
+    PID 1 ends by a status that `guard.wait_status_of_init` reads.
     Raises SandboxFault, possibly in a process forked here; whoever catches it must report it and
     end with os._exit.
     """
@@ -88,7 +86,7 @@ def enter(
             upper_socket=upper_socket,
             meanwhile=meanwhile,
         )
-        return enter_full(plan, is_init=is_init, begun=begun)
+        return enter_full(plan, begun)
     meanwhile()
     if spec.tier not in ("bwrap", "lsm", "none"):
         raise SandboxFault("spec", f"no such tier: {spec.tier}")

@@ -12,23 +12,28 @@ worth nothing over the mounts. The order is fixed by what each step still needs:
  4. PID 1 gives up everything, and only then lets PID 2 go on
  5. PID 2: session, keyring, rlimits, capabilities, descriptors, Landlock, seccomp, a trial
 
-What does not depend on the workspace can be done ahead of time: `begin`.
+What does not depend on the workspace can be done ahead of time (`begin`): PID 1 waits for the spec
+then, which the worker-to-be tells it by a socket.
 """
 
 from __future__ import annotations
 
+import contextlib
+import marshal
 import os
 import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from . import confine, guard, kernel
+from . import confine, guard, init, kernel
 from .canary import try_forbidden
 from .fault import SandboxFault
-from .identity import Identity, shape_of
-from .spec import Missing, Report, Shape, Spec
+from .identity import Identity, identity_of, shape_of
+from .spec import Missing, Report, Shape, Spec, pack, unpack
 
 if TYPE_CHECKING:
+    import socket
+
     from .view import Base
 
 _NAMESPACES = {
@@ -37,18 +42,20 @@ _NAMESPACES = {
     "ipc": kernel.CLONE_NEWIPC,
     "uts": kernel.CLONE_NEWUTS,
 }
-_GO = b"g"
+_GO, _FAULT = b"g", b"f"
+_MAX_FAULT_BYTES = 65536
 _NO_RIGHTS_OF_ROOT = 0b11  # SECBIT_NOROOT and its lock: capabilities(7)
 
 
 class Begun(NamedTuple):
-    """A sandbox of which PID 1, the namespaces and the base of the view are there.
+    """A sandbox that was begun, held by the process that will work in it. PID 1 and the namespaces
+    are there, and PID 1 builds what it can of the view until `link`, a socket, tells it the spec.
 
-    `base` is made anew where the host has changed since. A `fault` is what came of the attempt.
+    A `fault` is what came of the attempt; the process that holds it is PID 1 itself then.
     """
 
     shape: Shape
-    base: Base | None
+    link: socket.socket | None
     fault: SandboxFault | None = None
 
 
@@ -68,22 +75,87 @@ class Plan(NamedTuple):
 def begin(shape: Shape, *, parent_pidfd: int) -> Begun:
     """As PID 1 of a process namespace, do what can be done before the workspace is known.
 
-    `enter` goes on from there, in the same process. Raises nothing: what went wrong is its to say.
+    Returns in a child, the worker-to-be, which `enter` goes on with; this process becomes its
+    PID 1. Raises nothing: what went wrong is `enter`'s to say.
     """
-    from . import view
+    import socket
 
+    os.setsid()
     try:
         _leave(network_is_own=shape.network != "host", watched=(parent_pidfd,))
-        base = view.begin(shape, confine.own_paths(is_in_foreign_root=False), keeps_watch=True)
     except SandboxFault as fault:
         return Begun(shape, None, fault)
-    return Begun(shape, base)
+    ours, theirs = socket.socketpair()
+    worker = os.fork()
+    if worker == 0:
+        ours.close()
+        return Begun(shape, theirs)
+    # Nothing of the run's is ours: neither its channel nor what it will write to.
+    kernel.close_all_but((0, 1, 2, ours.fileno(), parent_pidfd, *init.loaded()))
+    theirs.detach()
+    return _be_init_of(worker, shape, ours, watched=(parent_pidfd,))
 
 
-def enter_full(plan: Plan, *, is_init: bool = False, begun: Begun | None = None) -> Report:
+def _be_init_of(
+    worker: int, shape: Shape, link: socket.socket, *, watched: tuple[int, ...]
+) -> NoReturn:
+    """Be PID 1 of a worker that will tell its spec; where it ends before, end as it did."""
+    from . import view
+
+    own = confine.own_paths(is_in_foreign_root=False)
+    try:
+        base = view.begin(shape, own, keeps_watch=True)
+        if (told := _told(link)) is not None:
+            spec, upper_socket = told
+            confine.join_groups(spec.groups)
+            plan = Plan(
+                spec=spec,
+                identity=identity_of(spec.workspace),
+                own=confine.own_paths(is_in_foreign_root=spec.root is not None),
+                keep_fds=(),
+                watched=watched,
+                status=-1,
+                upper_socket=upper_socket,
+                meanwhile=bool,
+            )
+            fits = spec.root is None and base.is_current(shape_of(spec), own)
+            at = link.fileno()
+            _build_and_reap(plan, worker, base if fits else None, ready=at, go=at)
+    except SandboxFault as fault:
+        with contextlib.suppress(OSError):
+            link.sendall(_FAULT + marshal.dumps((fault.layer, fault.reason, fault.errno)))
+    guard.run_init(worker, watched=watched, status=-1)
+
+
+def _tell(link: socket.socket, spec: Spec, *, upper_socket: int) -> None:
+    import socket
+
+    packed = marshal.dumps(pack(spec))
+    head = len(packed).to_bytes(4, "big")
+    # Where PID 1 has met a fault it listens no more, and says which when it is asked.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        socket.send_fds(link, [head], [upper_socket] if upper_socket >= 0 else [])
+        link.sendall(packed)
+
+
+def _told(link: socket.socket) -> tuple[Spec, int] | None:
+    """Give the spec and the socket for its upper directory (-1: none); None at the end of file."""
+    import socket
+
+    head, descriptors, _, _ = socket.recv_fds(link, 4, 1)
+    if len(head) < 4:
+        return None
+    packed = link.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
+    if len(packed) < int.from_bytes(head, "big"):
+        return None
+    spec = unpack(marshal.loads(packed))  # noqa: S302 - the worker's, before it is told anything
+    return spec, (descriptors[0] if descriptors else -1)
+
+
+def enter_full(plan: Plan, begun: Begun | None = None) -> Report:
     """Confine this process, or a child of it; return in the worker alone: see `enter.enter`."""
-    if is_init:
-        return _be_init(plan, begun)
+    if begun is not None:
+        return _enter_begun(plan, begun)
     is_privileged = guard.is_privileged()
     if not is_privileged:
         confine.become(plan.identity)
@@ -95,12 +167,22 @@ def enter_full(plan: Plan, *, is_init: bool = False, begun: Begun | None = None)
     else:
         _unshare("user", kernel.CLONE_NEWUSER | kernel.CLONE_NEWPID)
         _map_self(plan.identity)
-    init = os.fork()
-    if init != 0:
+    init_pid = os.fork()
+    if init_pid != 0:
         os.close(status_write)
         guard.reset_signals()
-        guard.stay(init, status=status_read)
-    return _be_init(plan, None)
+        guard.stay(init_pid, status=status_read)
+    return _be_init(plan)
+
+
+def _enter_begun(plan: Plan, begun: Begun) -> Report:
+    """Be the worker of a sandbox that was begun."""
+    if begun.fault is not None or begun.link is None:
+        raise begun.fault or SandboxFault("pid", "the sandbox was not begun")
+    if (begun.shape.network == "host") != (plan.spec.network == "host"):
+        raise SandboxFault("net", "the sandbox was begun with another network")
+    _tell(begun.link, plan.spec, upper_socket=plan.upper_socket)
+    return _be_worker(plan, ready=begun.link.fileno(), go=begun.link.fileno())
 
 
 def _unshare(layer: str, flags: int) -> None:
@@ -146,43 +228,30 @@ def _leave(*, network_is_own: bool, watched: tuple[int, ...]) -> None:
         confine.bring_up_loopback()
 
 
-def _be_init(plan: Plan, begun: Begun | None) -> Report:
-    """Be PID 1: build the view, fork the worker, give up everything, reap. PID 2 returns.
+def _be_init(plan: Plan) -> Report:
+    """Be PID 1: fork the worker, build the view, give up everything, reap. PID 2 returns.
 
     PID 2 is forked before the view is built and prepares itself meanwhile: pivot_root(2) moves the
     root of every process of the namespace that still had the old one.
     """
-    spec, identity = plan.spec, plan.identity
-    if begun is None:
-        _leave(network_is_own=spec.network != "host", watched=plan.watched)
-    elif begun.fault is not None:
-        raise begun.fault
-    elif (begun.shape.network == "host") != (spec.network == "host"):
-        raise SandboxFault("net", "the sandbox was begun with another network")
-    _unshare("cgroup", kernel.CLONE_NEWCGROUP)
-    if os.geteuid() == 0 and identity.uid != 0:
-        os.setgroups(())
+    _leave(network_is_own=plan.spec.network != "host", watched=plan.watched)
     ready_read, ready_write = os.pipe()
     go_read, go_write = os.pipe()
     worker = os.fork()
     if worker != 0:
         os.close(ready_write)
-        _build_and_reap(plan, begun, worker, ready=ready_read, go=go_write)
+        _build_and_reap(plan, worker, None, ready=ready_read, go=go_write)
     os.close(go_write)
     return _be_worker(plan, ready=ready_write, go=go_read)
 
 
-def _build_and_reap(
-    plan: Plan, begun: Begun | None, worker: int, *, ready: int, go: int
-) -> NoReturn:
+def _build_and_reap(plan: Plan, worker: int, base: Base | None, *, ready: int, go: int) -> NoReturn:
     """Build the view, map the worker's ids, give up everything, let it go on, reap."""
     from . import view
 
     spec, identity, watched = plan.spec, plan.identity, plan.watched
-    shape = shape_of(spec)
-    base = begun.base if begun is not None else None
-    if base is None or spec.root is not None or not base.is_current(shape, plan.own):
-        base = view.begin(shape, plan.own, root=spec.root)
+    if base is None:
+        base = view.begin(shape_of(spec), plan.own, root=spec.root)
     built = view.finish(base, spec, own=plan.own, upper_socket=plan.upper_socket)
     pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
     # The worker prepares itself in the old root: it must be done before that is gone.
@@ -194,6 +263,7 @@ def _build_and_reap(
         _write_maps(identity, directory=os.open(str(worker), at, dir_fd=built.proc))
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
+    _forget_groups(identity)
     # Not even root gains a right by what PID 1 runs from here on.
     kernel.prctl(kernel.PR_SET_SECUREBITS, _NO_RIGHTS_OF_ROOT)
     confine.become(identity)
@@ -205,6 +275,12 @@ def _build_and_reap(
     end_with(watched)
     os.write(go, b"p" if pid_max_set else b"n")
     guard.run_init(worker, watched=watched, status=plan.status)
+
+
+def _forget_groups(identity: Identity) -> None:
+    """Leave root's further groups, where this is root and will be somebody else."""
+    if os.geteuid() == 0 and identity.uid != 0:
+        os.setgroups(())
 
 
 def end_with(watched: tuple[int, ...]) -> None:
@@ -224,6 +300,8 @@ def _be_worker(plan: Plan, *, ready: int, go: int) -> Report:
     """
     spec = plan.spec
     os.setsid()
+    _unshare("cgroup", kernel.CLONE_NEWCGROUP)  # of the control groups that it has joined
+    _forget_groups(plan.identity)
     plan.meanwhile()
     call_filter = confine.call_filter(spec, plan.identity)
     _unshare("user", kernel.CLONE_NEWUSER)
@@ -234,6 +312,9 @@ def _be_worker(plan: Plan, *, ready: int, go: int) -> Report:
     enforced += confine.give_up_early(spec, missing=missing)
     os.write(ready, _GO)
     told = os.read(go, 1)
+    if told == _FAULT:
+        layer, reason, number = marshal.loads(os.read(go, _MAX_FAULT_BYTES))  # noqa: S302 - PID 1's
+        raise SandboxFault(layer, reason, errno=number)
     if not told:
         os._exit(137)
     if spec.root is not None:

@@ -60,7 +60,8 @@ def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
     to_join = group.directories() if group is not None and joins and group.version == 1 else ()
     if group is not None and not to_join:
         try:
-            cgroups.add(group, pid)
+            for each in (pid, *survivors.children(pid)):
+                cgroups.add(group, each)
         except OSError as refusal:
             missing = (*missing, *_not_in(group, reason=str(refusal.strerror)))
             cgroups.remove(group)
@@ -262,9 +263,10 @@ class Held:
         _signal(self._outer, signal.SIGKILL)
 
     def _has_joined(self) -> bool:
-        """Say whether the child is, or was when last looked at, in its group."""
+        """Say whether the child and its children are, or were when last looked at, in its group."""
         if self._group is not None and not self._is_inside:
-            self._is_inside = self._pid in cgroups.members(self._group)
+            ours = {self._pid, *survivors.children(self._pid)}
+            self._is_inside = ours.issubset(cgroups.members(self._group))
         return self._is_inside
 
     def _group_is_dead(self) -> bool:

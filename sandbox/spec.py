@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 HOME = "/home/agent"
 
@@ -70,6 +70,17 @@ class Shape(NamedTuple):
     network: str
     home: str
     tmp_bytes: int | None
+
+
+def pack(spec: Spec) -> tuple[Any, ...]:
+    """Give a spec as a tuple of nothing but what marshal takes."""
+    return (*(tuple(each) if isinstance(each, Limits) else each for each in spec),)
+
+
+def unpack(packed: tuple[Any, ...]) -> Spec:
+    """Give the spec of which this is what `pack` gave."""
+    spec = Spec(*packed)
+    return spec._replace(limits=Limits(*spec.limits))
 
 
 class Missing(NamedTuple):

@@ -39,13 +39,12 @@ def be_child(
     upper_fd: int,
     summary_fd: int,
     parent_pidfd: int,
-    is_init: bool,
     begun: enter.Begun | None,
 ) -> None:
     """Be the child of the sandbox alone, in the place of a worker."""
     os.dup2(summary_fd, 1)
     os.close(summary_fd)
-    enter.enter = partial(enter.enter, is_init=is_init, begun=begun)
+    enter.enter = partial(enter.enter, begun=begun)
     sys.argv = ["child", str(channel_fd), str(parent_pidfd)]
     alone.child()
 

@@ -14,23 +14,14 @@ sys.modules["forkrun_sandbox"] = package
 sys.path[:0] = entries
 
 from forkrun.zygote_main import main  # noqa: E402
-from forkrun_sandbox.guard import run_init  # noqa: E402
 
 CHILD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "hostile_child.py")
 
 
 def be_hostile(
-    *,
-    channel_fd: int,
-    upper_fd: int,
-    summary_fd: int,
-    parent_pidfd: int,
-    is_init: bool,
-    begun: object,
+    *, channel_fd: int, upper_fd: int, summary_fd: int, parent_pidfd: int, begun: object
 ) -> None:
     """Be the hostile child, in the place of a worker; behind a PID 1, as a worker is."""
-    if is_init and (worker := os.fork()):
-        run_init(worker, watched=(parent_pidfd,), status=-1)
     os.dup2(summary_fd, 1)
     os.close(summary_fd)
     sys.argv = [CHILD, way, sandbox_folder, *entries, f"{channel_fd},{upper_fd}"]
