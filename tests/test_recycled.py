@@ -88,7 +88,8 @@ spawn = [sys.executable, "-m", "forkrun", "spawn", "--prompt", "go", "--cwd", "w
 
 def groups(owner):
     names = [f"{place}/{name}" for place in places for name in os.listdir(place)]
-    return [name for name in names if f"/forkrun-{owner}-" in name]
+    here = os.stat("/proc/self/ns/pid").st_ino
+    return [name for name in names if f"/forkrun-{here}-{owner}-" in name]
 
 host = subprocess.Popen([*spawn, model, "--workspace", "live"], stderr=subprocess.DEVNULL)
 until(lambda: os.path.exists("ws/started"))
