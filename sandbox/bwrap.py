@@ -14,7 +14,7 @@ from typing import Any
 
 from .fault import SandboxFault
 from .spec import Spec
-from .view import ETC, SYSTEM
+from .system import ETC, SYSTEM
 
 # Never by PATH, which a project may have changed.
 _PLACES = "/usr/bin:/bin:/usr/local/bin"

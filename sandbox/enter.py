@@ -17,9 +17,10 @@ import sys
 from collections.abc import Callable
 
 from . import confine, guard, init, kernel
+from .begun import Begun
 from .canary import try_forbidden
 from .fault import SandboxFault
-from .full import Begun, Plan, begin, end_with, enter_full
+from .full import Plan, begin, end_with, enter_full
 from .identity import Identity, identity_of
 from .spec import Missing, Report, Spec
 

@@ -19,22 +19,22 @@ then, which the worker-to-be tells it by a socket.
 from __future__ import annotations
 
 import contextlib
-import marshal
 import os
 import select
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from . import confine, guard, init, kernel
+from .begun import FAULT, MAX_FAULT_BYTES, Begun, packed_fault, tell, told, unpacked_fault
 from .canary import try_forbidden
 from .fault import SandboxFault
 from .identity import Identity, identity_of, shape_of
-from .spec import Missing, Report, Shape, Spec, pack, unpack
+from .spec import Missing, Report, Shape, Spec
 
 if TYPE_CHECKING:
     import socket
 
-    from .view import Base
+    from .system import Base
 
 _NAMESPACES = {
     "mount": kernel.CLONE_NEWNS,
@@ -42,21 +42,8 @@ _NAMESPACES = {
     "ipc": kernel.CLONE_NEWIPC,
     "uts": kernel.CLONE_NEWUTS,
 }
-_GO, _FAULT = b"g", b"f"
-_MAX_FAULT_BYTES = 65536
+_GO = b"g"
 _NO_RIGHTS_OF_ROOT = 0b11  # SECBIT_NOROOT and its lock: capabilities(7)
-
-
-class Begun(NamedTuple):
-    """A sandbox that was begun, held by the process that will work in it. PID 1 and the namespaces
-    are there, and PID 1 builds what it can of the view until `link`, a socket, tells it the spec.
-
-    A `fault` is what came of the attempt; the process that holds it is PID 1 itself then.
-    """
-
-    shape: Shape
-    link: socket.socket | None
-    fault: SandboxFault | None = None
 
 
 class Plan(NamedTuple):
@@ -100,13 +87,13 @@ def _be_init_of(
     worker: int, shape: Shape, link: socket.socket, *, watched: tuple[int, ...]
 ) -> NoReturn:
     """Be PID 1 of a worker that will tell its spec; where it ends before, end as it did."""
-    from . import view
+    from . import system
 
     own = confine.own_paths(is_in_foreign_root=False)
     try:
-        base = view.begin(shape, own, keeps_watch=True)
-        if (told := _told(link)) is not None:
-            spec, upper_socket = told
+        base = system.begin(shape, own, keeps_watch=True)
+        if (found := told(link)) is not None:
+            spec, upper_socket = found
             confine.join_groups(spec.groups)
             plan = Plan(
                 spec=spec,
@@ -123,33 +110,8 @@ def _be_init_of(
             _build_and_reap(plan, worker, base if fits else None, ready=at, go=at)
     except SandboxFault as fault:
         with contextlib.suppress(OSError):
-            link.sendall(_FAULT + marshal.dumps((fault.layer, fault.reason, fault.errno)))
+            link.sendall(FAULT + packed_fault(fault))
     guard.run_init(worker, watched=watched, status=-1)
-
-
-def _tell(link: socket.socket, spec: Spec, *, upper_socket: int) -> None:
-    import socket
-
-    packed = marshal.dumps(pack(spec))
-    head = len(packed).to_bytes(4, "big")
-    # Where PID 1 has met a fault it listens no more, and says which when it is asked.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-        socket.send_fds(link, [head], [upper_socket] if upper_socket >= 0 else [])
-        link.sendall(packed)
-
-
-def _told(link: socket.socket) -> tuple[Spec, int] | None:
-    """Give the spec and the socket for its upper directory (-1: none); None at the end of file."""
-    import socket
-
-    head, descriptors, _, _ = socket.recv_fds(link, 4, 1)
-    if len(head) < 4:
-        return None
-    packed = link.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
-    if len(packed) < int.from_bytes(head, "big"):
-        return None
-    spec = unpack(marshal.loads(packed))  # noqa: S302 - the worker's, before it is told anything
-    return spec, (descriptors[0] if descriptors else -1)
 
 
 def enter_full(plan: Plan, begun: Begun | None = None) -> Report:
@@ -181,7 +143,7 @@ def _enter_begun(plan: Plan, begun: Begun) -> Report:
         raise begun.fault or SandboxFault("pid", "the sandbox was not begun")
     if (begun.shape.network == "host") != (plan.spec.network == "host"):
         raise SandboxFault("net", "the sandbox was begun with another network")
-    _tell(begun.link, plan.spec, upper_socket=plan.upper_socket)
+    tell(begun.link, plan.spec, upper_socket=plan.upper_socket)
     return _be_worker(plan, ready=begun.link.fileno(), go=begun.link.fileno())
 
 
@@ -247,11 +209,11 @@ def _be_init(plan: Plan) -> Report:
 
 def _build_and_reap(plan: Plan, worker: int, base: Base | None, *, ready: int, go: int) -> NoReturn:
     """Build the view, map the worker's ids, give up everything, let it go on, reap."""
-    from . import view
+    from . import system, view
 
     spec, identity, watched = plan.spec, plan.identity, plan.watched
     if base is None:
-        base = view.begin(shape_of(spec), plan.own, root=spec.root)
+        base = system.begin(shape_of(spec), plan.own, root=spec.root)
     built = view.finish(base, spec, own=plan.own, upper_socket=plan.upper_socket)
     pid_max_set = confine.cap_process_ids(built.proc, spec.limits)
     # The worker prepares itself in the old root: it must be done before that is gone.
@@ -311,11 +273,10 @@ def _be_worker(plan: Plan, *, ready: int, go: int) -> Report:
     enforced += ["net"] if spec.network != "host" else []
     enforced += confine.give_up_early(spec, missing=missing)
     os.write(ready, _GO)
-    told = os.read(go, 1)
-    if told == _FAULT:
-        layer, reason, number = marshal.loads(os.read(go, _MAX_FAULT_BYTES))  # noqa: S302 - PID 1's
-        raise SandboxFault(layer, reason, errno=number)
-    if not told:
+    heard = os.read(go, 1)
+    if heard == FAULT:
+        raise unpacked_fault(os.read(go, MAX_FAULT_BYTES))
+    if not heard:
         os._exit(137)
     if spec.root is not None:
         confine.relocate_imports(plan.own)
@@ -326,7 +287,7 @@ def _be_worker(plan: Plan, *, ready: int, go: int) -> Report:
         identity=plan.identity,
         call_filter=call_filter,
         keep_fds=plan.keep_fds,
-        pid_max_set=told == b"p",
+        pid_max_set=heard == b"p",
         missing=missing,
     )
     try_forbidden(spec)

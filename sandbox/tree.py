@@ -13,6 +13,7 @@ import stat
 from collections.abc import Callable
 
 from . import kernel
+from .fault import SandboxFault
 
 LOCKED = kernel.MOUNT_ATTR_RDONLY | kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
 PRIVATE = kernel.MOUNT_ATTR_NOSUID | kernel.MOUNT_ATTR_NODEV
@@ -284,6 +285,11 @@ class View:
                 real = "/"
             rest[:0] = [part for part in target.split("/") if part and part != "."]
         return real
+
+
+def fault_of(refusal: OSError) -> SandboxFault:
+    """Say which call refused to build a view, and why."""
+    return SandboxFault("mount", f"{refusal.filename}: {refusal.strerror}", errno=refusal.errno)
 
 
 def make_empty_file(directory: int, name: str) -> None:
