@@ -27,8 +27,8 @@ from forkrun.supervisor import Worker
 from forkrun.transaction import Settled
 
 if TYPE_CHECKING:
-    from forkrun.execution import Setup
     from forkrun.opening import Opening
+    from forkrun.setup import Setup
     from forkrun.snapshot.freeze import Snapshot
 
 

@@ -10,31 +10,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from forkrun.assembly import assemble, not_begun, unavailable
-from forkrun.confinement import Confinement, Plan, Refused
+from forkrun.confinement import Plan, Refused
 from forkrun.costs import loading_prices
 from forkrun.endings import after_crash, after_files, check_end
 from forkrun.errors import ChannelError, SandboxError
 from forkrun.events import LimitEvent, RecoveredEvent, SettledEvent, StartedEvent
 from forkrun.handshake import ready
-from forkrun.hooks import Hooks, RunHooks
+from forkrun.hooks import RunHooks
 from forkrun.job import Job, tools_of
-from forkrun.launcher import Launcher
 from forkrun.ledger import Ending, Ledger
 from forkrun.mcp.opening import open_servers
-from forkrun.models.base import Model
 from forkrun.nesting import Nest
 from forkrun.place import Place, open_place
 from forkrun.policy import Policy
 from forkrun.protocol import Start, ToolLimits
 from forkrun.record import Record
 from forkrun.result import Result, SandboxRecord
+from forkrun.setup import Setup
 from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
 from forkrun.transaction import Act, Judge, Settled
@@ -42,29 +40,8 @@ from forkrun.watchdog import Watchdog, first_end
 
 if TYPE_CHECKING:
     from forkrun.broker import Broker
-    from forkrun.gate import CanUseTool
     from forkrun.mcp.servers import Servers
     from forkrun.opening import Opening
-    from forkrun.snapshot.freeze import Snapshot
-    from forkrun.structured.shape import Shape
-
-
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run works with beside its job; attempts and nested runs have most of it from theirs.
-
-    `environ`: credentials and the search path. `snapshot`: the request that is forked. `shape`: the
-    form that the answer must have. `tracer`: of OpenTelemetry.
-    """
-
-    model: Model
-    environ: Mapping[str, str]
-    confinement: Confinement
-    launcher: Launcher
-    snapshot: Snapshot | None = None
-    can_use_tool: CanUseTool | None = None
-    shape: Shape | None = None
-    hooks: Hooks | None = None
-    tracer: Any = None
 
 
 class Execution:

@@ -190,7 +190,7 @@ class Nest:
             return ToolResult(id=call.id, text=f"{TASK}: {error}", is_error=True)
         finally:
             self.running -= 1
-        from forkrun.task import report
+        from forkrun.report import report
 
         return ToolResult(
             id=call.id, text=report(result), is_error=result.stop_reason != "completed"

@@ -12,7 +12,6 @@ from weakref import WeakSet
 from forkrun.confinement import Confinement
 from forkrun.environment import worker_environment
 from forkrun.events import Emit, Event
-from forkrun.execution import Setup
 from forkrun.gate import CanUseTool
 from forkrun.hooks import Hooks
 from forkrun.job import Job, check, job_from, workspace_path
@@ -23,6 +22,7 @@ from forkrun.models.pace import MAX_REQUESTS, PacedModel
 from forkrun.opening import check_fork
 from forkrun.result import Result
 from forkrun.running import Run
+from forkrun.setup import Setup
 from forkrun.starting import Early
 from forkrun.tracing import host_tracer
 from forkrun.transaction import tidy

@@ -19,7 +19,7 @@ import msgspec
 from forkrun.costs import check_priced, total_cost_usd
 from forkrun.errors import UsageError
 from forkrun.events import Emit, Event, RecoveredEvent, ResultEvent
-from forkrun.execution import Execution, Setup
+from forkrun.execution import Execution
 from forkrun.job import Job, workspace_path
 from forkrun.ledger import Ledger
 from forkrun.models.base import Model
@@ -27,6 +27,7 @@ from forkrun.nesting import Nest, Started, TaskInput, Tree, account, nested_job
 from forkrun.policy import Policy
 from forkrun.record import Record
 from forkrun.result import Result, Subrun
+from forkrun.setup import Setup
 from forkrun.stream import EventStream
 from forkrun.tracing import Spans
 from forkrun.transaction import Judge

@@ -23,9 +23,10 @@ from forkrun.events import Event
 from forkrun.inert import inert
 from forkrun.job import Job
 from forkrun.mcp.progress import line_for
+from forkrun.report import MAX_CHARS, bounded
 from forkrun.result import Change, Failure, LimitHit, Result, StopReason, Withheld
 from forkrun.runner import Runner
-from forkrun.task import MAX_CHARS, TaskAnswer, TaskTool, bounded
+from forkrun.task import TaskAnswer, TaskTool
 from forkrun.text import one_line
 
 if TYPE_CHECKING:

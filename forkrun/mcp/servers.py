@@ -14,8 +14,8 @@ from forkrun.mcp.config import McpServer
 from forkrun.mcp.content import MAX_TOOLS, fitted
 from forkrun.mcp.remote import RemoteServer
 from forkrun.protocol import Listed, ServerProgram, ServerTools, ToolCall, ToolLimits, ToolResult
+from forkrun.report import bounded
 from forkrun.supervisor import Worker
-from forkrun.task import bounded
 from forkrun.text import one_line
 
 MAX_OFFER_BYTES = 512 * 1024

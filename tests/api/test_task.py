@@ -12,8 +12,8 @@ from support_api import replies
 import forkrun
 from forkrun.agents import Agent
 from forkrun.limits import Limits
+from forkrun.report import WHY, bounded, report
 from forkrun.result import Change, Failure, Result
-from forkrun.task import WHY, bounded, report
 
 
 @pytest.fixture(autouse=True)
