@@ -22,9 +22,9 @@ from forkrun.result import (
     SandboxRecord,
     Subrun,
 )
+from forkrun.settled import Settled
 from forkrun.state import keep_summary
 from forkrun.supervisor import Worker
-from forkrun.transaction import Settled
 
 if TYPE_CHECKING:
     from forkrun.opening import Opening

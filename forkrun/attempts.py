@@ -32,7 +32,8 @@ from forkrun.models.base import Usage
 from forkrun.policy import Policy
 from forkrun.record import Record
 from forkrun.result import Attempt, Failure, Result
-from forkrun.transaction import Judge, Settle, Settled, Transaction
+from forkrun.settled import Settled
+from forkrun.transaction import Judge, Settle, Transaction
 
 
 class Running(Protocol):

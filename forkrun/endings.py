@@ -16,10 +16,10 @@ from forkrun.ledger import Ending, Ledger
 from forkrun.limits import Limits
 from forkrun.models.base import Reply
 from forkrun.result import Failure, LimitHit
+from forkrun.settled import Settled
 from forkrun.starting import Exit
 from forkrun.supervisor import Worker
 from forkrun.text import printable
-from forkrun.transaction import Settled
 
 # The kernel signals by a clock of whole ticks, which runs ahead where others take the processor in
 # between, and tells by an exact one.

@@ -32,10 +32,11 @@ from forkrun.policy import Policy
 from forkrun.protocol import Start, ToolLimits
 from forkrun.record import Record
 from forkrun.result import Result, SandboxRecord
+from forkrun.settled import Act, Settled
 from forkrun.setup import Setup
 from forkrun.supervisor import Worker
 from forkrun.tracing import Spans
-from forkrun.transaction import Act, Judge, Settled
+from forkrun.transaction import Judge
 from forkrun.watchdog import Watchdog, first_end
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from forkrun.job import Job
 from forkrun.policy import Policy
 from forkrun.policy.rules import Rule
 from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
+from forkrun.settled import Act, Settled, in_words
 from forkrun.text import sayable
-from forkrun.transaction import Act, Settled, in_words
 from forkrun.workspace.archive import write_archive
 from forkrun.workspace.changes import read_changes
 from forkrun.workspace.commit import Conflict, commit_changes

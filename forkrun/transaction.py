@@ -15,16 +15,14 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
-
-import msgspec
+from typing import TYPE_CHECKING, Protocol
 
 from forkrun.job import Job
 from forkrun.leftovers import sweep_files, sweep_groups
 from forkrun.policy import Policy
-from forkrun.result import Change, Failure, Flagged, LimitHit, Withheld
+from forkrun.result import LimitHit
+from forkrun.settled import Act, Settled, in_words
 from forkrun.state import made_state_folder, state_folder
-from forkrun.text import sayable
 from forkrun.workspace.views import (
     Form,
     View,
@@ -44,9 +42,6 @@ SPARE_BYTES = 64 * 1024
 SPARE_FILES = 16
 COPY_POLL_S = 1.0
 
-Act = Literal["commit", "keep", "discard"]
-"""What becomes of the changes: `keep` keeps them as a patch."""
-
 
 class Settle(Protocol):
     """Settles the files of a run, once."""
@@ -56,26 +51,6 @@ class Settle(Protocol):
 
 Judge = Callable[["Ending", "Transaction", Settle], Awaitable["Settled"]]
 """Decides what becomes of the changes of a run whose child is dead."""
-
-
-class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of the changes. `ignored` counts those that git ignores; `diffstat` is text for
-    people; `limit` says that the view was full; `error` says why a commit that should have been
-    could not be (`is_conflict`: because somebody else changed the same files); `recovered` is what
-    had to be made good before it. Bytes of paths that are not UTF-8 stand as `\\xNN`."""
-
-    changes: tuple[Change, ...] = ()
-    withheld: tuple[Withheld, ...] = ()
-    flagged: tuple[Flagged, ...] = ()
-    ignored: int = 0
-    committed: bool = False
-    patch: str | None = None
-    size_bytes: int | None = None
-    diffstat: str = ""
-    is_conflict: bool = False
-    limit: LimitHit | None = None
-    error: Failure | None = None
-    recovered: tuple[Recovery, ...] = ()
 
 
 def tidy(
@@ -104,11 +79,6 @@ def _holds_something(directory: str) -> bool:
             return any(True for _ in entries)
     except FileNotFoundError:
         return False
-
-
-def in_words(recovery: Recovery) -> Recovery:
-    """Give it with paths that can be encoded."""
-    return msgspec.structs.replace(recovery, paths=tuple(map(sayable, recovery.paths)))
 
 
 class Transaction:

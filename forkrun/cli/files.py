@@ -8,10 +8,11 @@ import os
 from forkrun.cli import tell
 from forkrun.errors import UsageError
 from forkrun.result import EXIT_CODES
+from forkrun.settled import in_words
 from forkrun.settling import conflict_in_words
 from forkrun.state import made_state_folder, state_folder
 from forkrun.text import sayable
-from forkrun.transaction import in_words, tidy
+from forkrun.transaction import tidy
 from forkrun.workspace import commit
 from forkrun.workspace.keep import apply_patch
 from forkrun.workspace.views import check_workspace

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 
-from _bench import memory
 from _bench.measure import Row, Table, in_turn
+from _bench.processes import pss_mib, tree
 from forkrun import Job, Runner
 from forkrun.models.base import Heard, Reply, Request, Usage
 
@@ -148,7 +148,7 @@ async def _held(bench: object, runs: int) -> tuple[float, float, float]:
         while model.asked < runs and not any(task.done() for task in tasks):
             await asyncio.sleep(0.01)
         until_s = time.monotonic() - began
-        memory_mib = sum(memory.pss_mib(pid) for pid in memory.tree(os.getpid()))
+        memory_mib = sum(pss_mib(pid) for pid in tree(os.getpid()))
         before, began = _cpu_s(), time.monotonic()
         await asyncio.sleep(3)
         cpu_percent = 100 * (_cpu_s() - before) / (time.monotonic() - began)
