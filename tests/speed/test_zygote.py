@@ -306,6 +306,53 @@ def test_what_is_mounted_meanwhile_is_seen(tmp_path) -> None:
     asyncio.run(main())
 
 
+REPLACES = """
+import asyncio, json, os, shutil, subprocess, sys
+from pathlib import Path
+from forkrun import Job, Runner
+
+shutil.copytree("/etc", "etc", symlinks=True, ignore_dangling_symlinks=True, ignore=lambda at, names:
+    [n for n in names if at == "/etc" and n not in ("passwd", "group", "ld.so.cache", "alternatives")])
+Path("etc/os-release").write_text("old")
+subprocess.run(["mount", "--bind", "etc", "/etc"], check=True)
+
+async def main():
+    async with Runner() as runner:
+        job = Job(prompt="go", model=sys.argv[1], cwd="ws")
+        await runner.run(job)
+        children = Path(f"/proc/{runner._launcher._zygote.pid}/task/{runner._launcher._zygote.pid}/children")
+        while not children.read_text():
+            await asyncio.sleep(0.01)
+        spare = int(children.read_text())
+        Path("etc/new").write_text("new")
+        os.rename("etc/new", "etc/os-release")
+        async with runner.spawn(job) as run:
+            is_spare = run.pid == spare
+            await run.result()
+    print(json.dumps({"spare": is_spare, "seen": Path("ws/seen").read_text().split()}))
+
+asyncio.run(main())
+"""
+
+
+@needs_spares
+def test_what_is_replaced_meanwhile_is_seen(tmp_path) -> None:
+    """A spare shows the files of when it was begun; where one has been replaced since, it does not
+    keep the old one."""
+    (tmp_path / "ws").mkdir()
+    model = script(
+        tmp_path / "s.jsonl",
+        call("bash", command="cat /etc/os-release >> seen; echo >> seen"),
+        {"text": "done"},
+    )
+    done = subprocess.run(
+        ["unshare", "-m", sys.executable, "-c", REPLACES, model],
+        cwd=tmp_path, env=environment(tmp_path), capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"spare": True, "seen": ["old", "new"]}
+
+
 @needs_spares
 def test_an_owner_that_closes_leaves_no_spare(tmp_path) -> None:
     """When the runner has closed, the spare is gone too."""
