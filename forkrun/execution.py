@@ -193,10 +193,13 @@ class Execution:
         """
         try:
             async with open_servers(self._job, environ=self._setup.environ) as servers:
+                transaction = place.transaction
+                if transaction is not None and servers is not None:
+                    transaction.open()  # servers inside begin as soon as the child is confined
                 await worker.send(self._start_message(worker, place, servers))
+                if transaction is not None:
+                    transaction.open()
                 broker = await self._broker(asked, worker, workspace=place.workspace)
-                if place.transaction is not None:
-                    place.transaction.open()
                 self._begun.set()
                 self._sandbox = await ready(worker, plan=plan, transaction=place.transaction)
                 further = await broker.offer(servers) if servers else ()

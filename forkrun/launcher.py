@@ -11,6 +11,7 @@ from typing import Literal
 
 from forkrun.starting import Child, Early, package_folders, start_fresh, worker_argv
 from forkrun.zygote import Zygote, ZygoteGone
+from forkrun_sandbox.fault import SandboxFault
 from forkrun_sandbox.identity import shape_of
 from forkrun_sandbox.spec import Spec
 
@@ -81,7 +82,10 @@ class Launcher:
             return child
         if not self._is_warm:
             return start_fresh(self._environ)
-        shape = shape_of(spec) if spec.tier == "full" and spec.root is None else None
+        shape = None
+        if spec.tier == "full" and spec.root is None:
+            with contextlib.suppress(SandboxFault):  # the child will say it
+                shape = shape_of(spec)
         try:
             return await self._living().start(shape)
         except ZygoteGone:

@@ -27,7 +27,7 @@ from forkrun.errors import ChannelError, ForkrunError
 from forkrun.limits import MAX_SUMMARY_BYTES, Limits
 from forkrun.protocol import Message, ToParent
 from forkrun.result import LimitHit
-from forkrun.starting import Child, Exit
+from forkrun.starting import Child, Exit, close_ends
 from forkrun_sandbox.launch import Usage, hold
 from forkrun_sandbox.spec import Spec
 
@@ -66,11 +66,16 @@ class Worker:
 
     async def __aenter__(self) -> Worker:
         child = self._child = await self._start(self._spec)
+        try:
+            self._pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
+            self._held = hold(child.pid, spec=self._spec, joins=self._spec.tier != "bwrap")
+        except BaseException:
+            os.kill(child.pid, signal.SIGKILL)
+            close_ends(child.channel, child.upper, child.stdout, child.stderr)
+            await child.reap()
+            raise
         Worker.alive += 1
-        self._pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
         self._exit = asyncio.ensure_future(_ended(child, self._pidfd))
-        joins = self._spec.tier != "bwrap"
-        self._held = hold(child.pid, spec=self._spec, joins=joins)
         self._drains = [Drain(child.stdout, self.stdout), Drain(child.stderr, self.stderr)]
         self._writer: asyncio.StreamWriter | None = None
         try:

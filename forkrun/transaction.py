@@ -17,6 +17,7 @@ from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from forkrun.errors import WorkspaceError
 from forkrun.job import Job
 from forkrun.leftovers import sweep_files, sweep_groups
 from forkrun.policy import Policy
@@ -146,7 +147,10 @@ class Transaction:
         if self._view is not None:
             return
         self._state = made_state_folder(self._environ)
-        self._view = self._stack.enter_context(self._open(state_dir=self._state))
+        try:
+            self._view = self._stack.enter_context(self._open(state_dir=self._state))
+        except OSError as error:
+            raise WorkspaceError(f"the workspace cannot be opened: {error.strerror}") from error
         if self._view.copy and self._disk_bytes:
             self._copied_bytes = _usage_of(self._view.copy)
 

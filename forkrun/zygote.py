@@ -27,7 +27,7 @@ import msgspec
 from forkrun.errors import ForkrunError
 from forkrun.protocol import Fork, Forked, FromZygote, Message, Reap, Reaped
 from forkrun.starting import UNKNOWN, Child, Exit, close_ends, python_argv
-from forkrun.supervisor import readable
+from forkrun.supervisor import STDERR_TAIL_BYTES, Drain, Tail, readable
 from forkrun.text import printable
 from forkrun_sandbox.spec import Shape
 
@@ -68,6 +68,10 @@ class Zygote:
             )
             self._pidfd = os.pidfd_open(self._process.pid)
             on_failure.pop_all()
+        # Read as it comes: whatever of ours dies with words must not wait for a reader.
+        self._said = Tail(keep_tail=STDERR_TAIL_BYTES)
+        assert self._process.stderr is not None
+        self._drain = Drain(os.dup(self._process.stderr.fileno()), self._said)
         self._control.setblocking(False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._control, self._read)
@@ -108,6 +112,7 @@ class Zygote:
             os.waitid(os.P_PIDFD, self._pidfd, os.WEXITED)
         self._process.returncode = 0  # waited for
         os.close(self._pidfd)
+        self._drain.close()
         if self._process.stderr:
             self._process.stderr.close()
 
@@ -181,12 +186,12 @@ class Zygote:
                 each.set_exception(ZygoteGone(self._last_words()))
 
     def _last_words(self) -> str:
-        words = b""
+        words = self._said.tail
         if self._process.stderr and not self._process.stderr.closed:
             fd = self._process.stderr.fileno()
             os.set_blocking(fd, False)
             with contextlib.suppress(OSError):
-                words = os.read(fd, 1 << 16)
+                words += os.read(fd, 1 << 16)
         text = printable(words.decode(errors="replace")).strip()
         return "the zygote has died" + (f":\n{text}" if text else "")
 

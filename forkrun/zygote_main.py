@@ -163,6 +163,7 @@ class _Zygote:
 
         def be_spare() -> None:
             ours.close()
+            self._control.close()
             begun = self._begun(shape)
             _, descriptors, _, _ = socket.recv_fds(theirs, 1, 4)
             if len(descriptors) == 4:

@@ -37,7 +37,7 @@ def tell(link: socket.socket, spec: Spec, *, upper_socket: int) -> None:
     """Tell PID 1 what to build; `upper_socket` is -1 where nobody wants the upper directory."""
     packed = marshal.dumps(pack(spec))
     head = len(packed).to_bytes(4, "big")
-    # Where PID 1 has met a fault it listens no more, and says which when it is asked.
+    # Where PID 1 has met a fault it listens no more; which, stands in the socket.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         socket.send_fds(link, [head], [upper_socket] if upper_socket >= 0 else [])
         link.sendall(packed)

@@ -98,6 +98,12 @@ def members(group: Group) -> tuple[int, ...]:
     return tuple(found)
 
 
+def bounded(group: Group) -> set[int]:
+    """Give the processes that are in the group under each of its controllers."""
+    inside = [set(_read(each, "cgroup.procs").split()) for each in group.directories()]
+    return set(map(int, set.intersection(*inside)))
+
+
 def remove(group: Group) -> bool:
     """Remove the group and say whether it is gone; a group with processes stays."""
     gone = [_remove(directory) for directory in group.directories()]

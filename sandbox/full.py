@@ -21,6 +21,7 @@ from __future__ import annotations
 import contextlib
 import os
 import select
+import signal
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
@@ -72,8 +73,11 @@ def begin(shape: Shape, *, parent_pidfd: int) -> Begun:
         _leave(network_is_own=shape.network != "host", watched=(parent_pidfd,))
     except SandboxFault as fault:
         return Begun(shape, None, fault)
-    ours, theirs = socket.socketpair()
-    worker = os.fork()
+    try:
+        ours, theirs = socket.socketpair()
+        worker = os.fork()
+    except OSError as refusal:
+        return Begun(shape, None, SandboxFault("pid", f"fork: {refusal.strerror}"))
     if worker == 0:
         ours.close()
         return Begun(shape, theirs)
@@ -108,7 +112,12 @@ def _be_init_of(
             fits = spec.root is None and base.is_current(shape_of(spec), own)
             at = link.fileno()
             _build_and_reap(plan, worker, base if fits else None, ready=at, go=at)
-    except SandboxFault as fault:
+    except (SandboxFault, OSError) as error:
+        if isinstance(error, SandboxFault):
+            fault = error
+        else:
+            reason = f"PID 1: {error.filename}: {error.strerror}"
+            fault = SandboxFault("pid", reason, errno=error.errno)
         with contextlib.suppress(OSError):
             link.sendall(FAULT + packed_fault(fault))
     guard.run_init(worker, watched=watched, status=-1)
@@ -143,6 +152,7 @@ def _enter_begun(plan: Plan, begun: Begun) -> Report:
         raise begun.fault or SandboxFault("pid", "the sandbox was not begun")
     if (begun.shape.network == "host") != (plan.spec.network == "host"):
         raise SandboxFault("net", "the sandbox was begun with another network")
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # PID 1 may be gone: then its fault is read
     tell(begun.link, plan.spec, upper_socket=plan.upper_socket)
     return _be_worker(plan, ready=begun.link.fileno(), go=begun.link.fileno())
 
@@ -226,10 +236,11 @@ def _build_and_reap(plan: Plan, worker: int, base: Base | None, *, ready: int, g
     except OSError as refusal:
         raise SandboxFault("user", f"id map: {refusal.strerror}", errno=refusal.errno) from refusal
     _forget_groups(identity)
-    # Not even root gains a right by what PID 1 runs from here on.
-    kernel.prctl(kernel.PR_SET_SECUREBITS, _NO_RIGHTS_OF_ROOT)
-    confine.become(identity)
+    # Nobody gains a right by what PID 1 runs from here on, root twice over: this needs CAP_SETPCAP.
     kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    with contextlib.suppress(PermissionError):
+        kernel.prctl(kernel.PR_SET_SECUREBITS, _NO_RIGHTS_OF_ROOT)
+    confine.become(identity)
     kernel.drop_capabilities()
     # setuid has cleared the death signal and may have changed what may be read: prctl(2).
     kernel.prctl(kernel.PR_SET_DUMPABLE, 0)
@@ -272,7 +283,8 @@ def _be_worker(plan: Plan, *, ready: int, go: int) -> Report:
     enforced = ["user", *(name for name in _NAMESPACES if name != "net"), "cgroup", "pid"]
     enforced += ["net"] if spec.network != "host" else []
     enforced += confine.give_up_early(spec, missing=missing)
-    os.write(ready, _GO)
+    with contextlib.suppress(BrokenPipeError):
+        os.write(ready, _GO)
     heard = os.read(go, 1)
     if heard == FAULT:
         raise unpacked_fault(os.read(go, MAX_FAULT_BYTES))

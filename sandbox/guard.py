@@ -198,20 +198,19 @@ def _wait_for(worker: int, *, watched: tuple[int, ...], told: int) -> int | None
     for descriptor in (*watched, told):
         poll.register(descriptor, select.POLLIN)
     while True:
-        # First look, then wait: the worker may have ended before SIGCHLD was blocked.
-        while True:
-            try:
-                pid, ended = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return None
-            if pid == 0:
-                break
-            if pid == worker:
-                return ended
-        ready = {descriptor for descriptor, _ in poll.poll()}
+        # First look, then wait: the worker may have ended before SIGCHLD was blocked. However many
+        # orphans there are to reap, those who are watched are looked at after each.
+        try:
+            pid, ended = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == worker:
+            return ended
+        ready = {descriptor for descriptor, _ in poll.poll(0 if pid else None)}
         if ready.intersection(watched):
             return None
-        # struct signalfd_siginfo, 128 bytes: the number of the signal comes first.
-        (number,) = struct.unpack_from("=I", os.read(told, 128))
-        if number != signal.SIGCHLD:
-            return None
+        if told in ready:
+            # struct signalfd_siginfo, 128 bytes: the number of the signal comes first.
+            (number,) = struct.unpack_from("=I", os.read(told, 128))
+            if number != signal.SIGCHLD:
+                return None

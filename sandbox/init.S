@@ -7,7 +7,8 @@
  * argv[0] is the name of this process. The worker is process 2 of the namespace.
  * Exit status: the worker's, or 128 and the signal that ended it; 137 if we end before it.
  *
- * The stack below: at 0 the status, at 16 three struct pollfd, at 64 a struct signalfd_siginfo.
+ * The stack below: at 0 the status, at 16 three struct pollfd, at 64 a struct signalfd_siginfo, at 192
+ * a struct timespec.
  *
  * `init.py` holds the bytes that this assembles to; tests/sandbox/test_init.py compares them:
  *   cc -c -nostdlib init.S && objcopy -O binary -j .text init.o
@@ -28,7 +29,7 @@ _start:
     mov     eax, 157
     syscall
     sub     rsp, 256
-reap:                                   /* first look, then wait */
+reap:                                   /* first look, then wait; look at both after each */
     mov     rdi, -1                     /* wait4(-1, &status, WNOHANG, NULL) */
     mov     rsi, rsp
     mov     edx, 1
@@ -37,10 +38,13 @@ reap:                                   /* first look, then wait */
     syscall
     cmp     rax, 2
     je      ended
+    mov     rbx, -1                     /* wait where there was nobody to reap */
     test    rax, rax
-    jg      reap
     js      lost
-    lea     rdi, [rsp + 16]             /* poll({{3, POLLIN}, {4, POLLIN}, {5, POLLIN}}, 3, -1) */
+    jz      look
+    xor     ebx, ebx
+look:
+    lea     rdi, [rsp + 16]             /* poll({{3, POLLIN}, {4, POLLIN}, {5, POLLIN}}, 3, rbx) */
     mov     dword ptr [rdi], 3
     mov     dword ptr [rdi + 4], 1
     mov     dword ptr [rdi + 8], 4
@@ -48,7 +52,7 @@ reap:                                   /* first look, then wait */
     mov     dword ptr [rdi + 16], 5
     mov     dword ptr [rdi + 20], 1
     mov     esi, 3
-    mov     rdx, -1
+    mov     rdx, rbx
     mov     eax, 7
     syscall
     mov     ax, [rsp + 30]
@@ -105,10 +109,14 @@ reap:
     svc     #0
     cmp     x0, #2
     b.eq    ended
+    mov     x11, #0                     /* wait where there was nobody to reap */
     cmp     x0, #0
-    b.gt    reap
     b.lt    lost
-    add     x0, sp, #16                 /* ppoll(…, 3, NULL, NULL, 0) */
+    b.eq    look
+    stp     xzr, xzr, [sp, #192]        /* a struct timespec of no time */
+    add     x11, sp, #192
+look:
+    add     x0, sp, #16                 /* ppoll(…, 3, x11, NULL, 0) */
     mov     w10, #1
     mov     w9, #3
     stp     w9, w10, [x0]
@@ -117,7 +125,7 @@ reap:
     mov     w9, #5
     stp     w9, w10, [x0, #16]
     mov     x1, #3
-    mov     x2, #0
+    mov     x2, x11
     mov     x3, #0
     mov     x4, #0
     mov     x8, #73

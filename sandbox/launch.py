@@ -30,6 +30,7 @@ _numbers = itertools.count()
 # In place of a pidfd: on systems that have none, and after the end.
 _NO_PIDFD, _CLOSED = -2, -1
 _PAUSE_S = 0.005
+_ROUNDS = 16
 # How long a guardian without a process namespace may take to end what descends from it.
 _GUARDIAN_S = 2.0
 
@@ -60,8 +61,7 @@ def hold(pid: int, *, spec: Spec, joins: bool = False) -> Held:
     to_join = group.directories() if group is not None and joins and group.version == 1 else ()
     if group is not None and not to_join:
         try:
-            for each in (pid, *survivors.children(pid)):
-                cgroups.add(group, each)
+            _put_in(group, pid)
         except OSError as refusal:
             missing = (*missing, *_not_in(group, reason=str(refusal.strerror)))
             cgroups.remove(group)
@@ -96,7 +96,7 @@ class Held:
     ) -> None:
         self._missing = missing
         self.to_join = to_join
-        self._is_inside = not to_join
+        self._is_inside = False
         self._pid = pid
         self._tier = tier
         self._group = group
@@ -263,15 +263,40 @@ class Held:
         _signal(self._outer, signal.SIGKILL)
 
     def _has_joined(self) -> bool:
-        """Say whether the child and its children are, or were when last looked at, in its group."""
+        """Say whether the child and all of its tree are, or were when last looked at, in its group.
+
+        Looked at first when the child is confined, before anything that is not ours runs in it.
+        """
         if self._group is not None and not self._is_inside:
-            ours = {self._pid, *survivors.children(self._pid)}
-            self._is_inside = ours.issubset(cgroups.members(self._group))
+            self._is_inside = not _outside(self._group, self._pid)
         return self._is_inside
 
     def _group_is_dead(self) -> bool:
         group = self._group
         return group is None or all(survivors.is_dead(pid) for pid in cgroups.members(group))
+
+
+def _put_in(group: cgroups.Group, pid: int) -> None:
+    """Put a process and its descendants into a group, until nobody is outside. Raises OSError.
+
+    What is inside forks inside; but each move takes its time, in which those outside may fork.
+    """
+    for _ in range(_ROUNDS):
+        outside = _outside(group, pid)
+        if not outside:
+            return
+        for each in outside:
+            try:
+                cgroups.add(group, each)
+            except ProcessLookupError:
+                if each == pid:
+                    raise
+
+
+def _outside(group: cgroups.Group, pid: int) -> set[int]:
+    """Give who of a process and its descendants is not in the group."""
+    outside = survivors.tree(pid) - cgroups.bounded(group)
+    return {each for each in outside if not survivors.is_dead(each)}
 
 
 def _not_in(group: cgroups.Group, *, reason: str) -> tuple[Missing, ...]:

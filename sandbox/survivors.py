@@ -71,6 +71,15 @@ def is_namespace_init(pid: int) -> bool:
     return False
 
 
+def tree(root: int) -> set[int]:
+    """Give a process and its descendants, as far as each is the child of a first thread."""
+    found, new = {root}, [root]
+    while new:
+        new = [child for pid in new for child in children(pid) if child not in found]
+        found.update(new)
+    return found
+
+
 def is_dead(pid: int) -> bool:
     """Say whether a process is gone, or a zombie that waits to be reaped."""
     fields = _stat(pid)

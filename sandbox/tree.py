@@ -58,6 +58,10 @@ class View:
             os.symlink(target, name, dir_fd=at)
         os.close(at)
 
+    def forget_ways(self) -> None:
+        """Look anew for links: what was found to be none may have become one since."""
+        self._no_links.clear()
+
     def lock_all(self) -> None:
         """Make all that is mounted so far read-only, and let the root itself be added to."""
         kernel.set_mount(self.root, add=LOCKED)

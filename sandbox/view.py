@@ -47,6 +47,7 @@ def finish(base: Base, spec: Spec, *, own: tuple[str, ...], upper_socket: int) -
     that the writes land in is sent over `upper_socket` (-1: to nobody). Raises SandboxFault.
     """
     view = base.view
+    view.forget_ways()
     try:
         if spec.network == "host":
             for path in ("/etc/hosts", "/etc/resolv.conf"):

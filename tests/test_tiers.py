@@ -45,6 +45,42 @@ def test_the_full_tier_where_nothing_is_denied(tmp_path: Path) -> None:
     assert (tmp_path / "ws" / "a.txt").read_text() == "changed\n"
 
 
+WITHOUT_SETPCAP = """
+import asyncio, ctypes, os, sys
+if len(sys.argv) == 3:
+    assert ctypes.CDLL(None).prctl(24, 8, 0, 0, 0) == 0  # PR_CAPBSET_DROP, CAP_SETPCAP
+    os.execv(sys.executable, [sys.executable, "-c", os.environ["CODE"], *sys.argv[1:], "again"])
+
+from forkrun import Job, Runner
+
+async def main():
+    async with Runner(start=sys.argv[1]) as runner:
+        for _ in range(2):
+            result = await runner.run(Job(prompt="go", model=sys.argv[2]))
+            print(result.stop_reason, result.sandbox.tier, result.error)
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root has rights to do without")
+def test_root_in_a_container_may_lack_a_right(start: str, tmp_path: Path) -> None:
+    """With what namespaces need and not CAP_SETPCAP, as some containers have it, all is the same."""
+    workspace = tmp_path / "ws"
+    workspace.mkdir()
+    model = script(tmp_path / "script.jsonl", {"text": "done"})
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SETPCAP, start, model],
+        cwd=workspace,
+        env=environment(tmp_path, CODE=WITHOUT_SETPCAP),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["completed full None"] * 2, done.stderr
+
+
 @pytest.mark.parametrize("host", ["unshare", "mount", "seccomp", "landlock"])
 def test_required_ends_before_anything_is_run(host: str, tmp_path: Path) -> None:
     """125, the layer by name with its remedy, no turn of the model, no byte changed."""

@@ -69,6 +69,31 @@ def test_groups_of_the_dead_are_swept() -> None:
     assert cgroups.remove(own)
 
 
+GENERATIONS = """
+import os, time
+for _ in range(3):
+    if os.fork():
+        break
+open(f"ready-{os.getpid()}", "w").close()
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("who", ["root"], indirect=True)
+def test_who_is_put_into_a_group_takes_its_tree_along(who: Person, workspace: Path) -> None:
+    """A child that has forked already, and its children too, is bounded with all of them."""
+    group, _ = cgroups.create(Limits(processes=9), number=79)
+    if group is None:
+        pytest.skip("no control group can be made here")
+    with subprocess.Popen([who.python, "-c", GENERATIONS], cwd=workspace) as child:
+        assert eventually(lambda: len(list(workspace.glob("ready-*"))) == 4)
+        launch._put_in(group, child.pid)
+        inside = cgroups.bounded(group)
+        cgroups.kill(group)
+    assert inside == {int(path.name.partition("-")[2]) for path in workspace.glob("ready-*")}
+    assert eventually(lambda: cgroups.remove(group))
+
+
 def test_a_held_child_can_be_measured_and_ended(who: Person, workspace: Path) -> None:
     """The parent finds PID 1, reads memory and processes, kills, and knows that all are gone."""
     argv = child_argv(who, "full", "exec python3 -c 'x = bytearray(60 * 1024**2); input()'")

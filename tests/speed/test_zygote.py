@@ -264,6 +264,25 @@ def test_a_spare_that_was_killed_is_not_missed(tmp_path) -> None:
 
 
 @needs_spares
+def test_what_pid_1_cannot_do_is_said(tmp_path) -> None:
+    """A view that cannot be built ends the run with the reason, begun ahead of time or not."""
+
+    async def main() -> None:
+        async with Runner() as runner:
+            await runner.run(job(tmp_path, {"text": "done"}))
+            for _ in range(3):
+                await spare_of(runner)
+                one = job(tmp_path, {"text": "done"}, readable=("/etc",))
+                for run in (runner.run(one), runner.run(one)):  # with the spare, and at once after
+                    result = await run
+                    assert result.stop_reason == "sandbox_unavailable"
+                    assert "cannot be shown inside: /etc" in result.error.message
+            assert (await runner.run(job(tmp_path, {"text": "done"}))).stop_reason == "completed"
+
+    asyncio.run(main())
+
+
+@needs_spares
 def test_a_spare_of_another_shape_is_not_used(tmp_path) -> None:
     """A run with the host's network is not given a sandbox with one of its own, nor the reverse."""
     look = call("bash", command="ls /sys/class/net 2>/dev/null; cat /proc/net/dev | wc -l")
