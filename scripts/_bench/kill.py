@@ -175,7 +175,7 @@ def _orphans(bench: Any, where: str, way: str) -> int:
     program = HOSTS[way].format(command=command, workspace=bench.workspace)
     begin = {
         "the main thread": "main()",
-        "a worker thread": "import threading\nthreading.Thread(target=main).start()",
+        "a worker thread": "import threading\nworker = threading.Thread(target=main)\nworker.start()\nworker.join()",
         "asyncio": "import asyncio\nasyncio.run(asyncio.to_thread(main))",
     }[where]
     argv = [sys.executable, "-c", textwrap.dedent(program) + begin]
