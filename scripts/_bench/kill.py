@@ -175,7 +175,8 @@ def _orphans(bench: Any, where: str, way: str) -> int:
     program = HOSTS[way].format(command=command, workspace=bench.workspace)
     begin = {
         "the main thread": "main()",
-        "a worker thread": "import threading\nworker = threading.Thread(target=main)\nworker.start()\nworker.join()",
+        "a worker thread": "import threading\n"
+        "thread = threading.Thread(target=main); thread.start(); thread.join()",
         "asyncio": "import asyncio\nasyncio.run(asyncio.to_thread(main))",
     }[where]
     argv = [sys.executable, "-c", textwrap.dedent(program) + begin]
