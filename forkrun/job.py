@@ -93,6 +93,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     mcp_servers: dict[str, McpServer] = {}
     transcript: str | None = None
 
+    def __post_init__(self) -> None:
+        """Take subclasses of str for what they say: frameworks have some, and msgspec takes none."""
+        for name in ("prompt", "model", "label", "system", "append_system_prompt"):
+            words = getattr(self, name)
+            if isinstance(words, str) and type(words) is not str:
+                msgspec.structs.force_setattr(self, name, str.__str__(words))
+
     @property
     def forks(self) -> bytes | None:
         """The JSON of the snapshot, where one stands in the job."""

@@ -21,6 +21,25 @@ def test_it_gives_the_result(tmp_path: Path) -> None:
     assert forkrun.run_sync("go", model=model, cwd=tmp_path).summary == "FINAL"
 
 
+class Words(str):
+    """Text of a framework, which has a class of its own for it."""
+
+    def __str__(self) -> str:
+        return "what it shows"
+
+
+@pytest.mark.parametrize("way", ["prompt", "job"])
+def test_text_of_a_framework_is_text(way: str, tmp_path: Path) -> None:
+    """A subclass of str is taken for its characters, in a prompt and beside it."""
+    told = forkrun.Job(prompt=Words("go"), system=Words("be brief"), label=Words("a"))
+    assert {type(each) for each in (told.prompt, told.system, told.label)} == {str}
+    assert (told.prompt, told.system) == ("go", "be brief")
+    model = replies(tmp_path / "s", {"text": "FINAL"})
+    options = {"system": Words("be brief"), "cwd": str(tmp_path)} if way == "prompt" else {}
+    job = Words("go") if way == "prompt" else forkrun.Job(prompt=Words("go"), cwd=str(tmp_path))
+    assert forkrun.run_sync(job, model=model, **options).summary == "FINAL"
+
+
 def test_it_works_inside_a_running_loop(tmp_path: Path) -> None:
     """In a notebook cell, where a loop runs already, it works and gives the result."""
     model = replies(tmp_path / "s", {"text": "FINAL"})
