@@ -94,7 +94,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     transcript: str | None = None
 
     def __post_init__(self) -> None:
-        """Take subclasses of str for what they say: frameworks have some, and msgspec takes none."""
+        """Take a subclass of str for what it says: frameworks have some, and msgspec takes none."""
         for name in ("prompt", "model", "label", "system", "append_system_prompt"):
             words = getattr(self, name)
             if isinstance(words, str) and type(words) is not str:
