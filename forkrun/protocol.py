@@ -179,8 +179,8 @@ class Fault(Message, tag="fault"):
 class Fork(Message, tag="fork"):
     """To a zygote: fork a worker, with the four descriptors that come along: its ends of the
     channel and of the socket for its upper directory, its stdout and its stderr. With a `shape`, it
-    will be told to enter a sandbox of that; where the zygote may, the worker is then PID 1 of a
-    process namespace of its own and begins at once."""
+    will be told to enter a sandbox of that; where the zygote may, the fork is then PID 1 of a
+    process namespace and begins at once, and the worker is its child."""
 
     number: int
     shape: Shape | None = None

@@ -66,6 +66,7 @@ class Worker:
 
     async def __aenter__(self) -> Worker:
         child = self._child = await self._start(self._spec)
+        self._pidfd = None
         try:
             self._pidfd = os.pidfd_open(child.pid) if hasattr(os, "pidfd_open") else None
             self._held = hold(child.pid, spec=self._spec, joins=self._spec.tier != "bwrap")
@@ -73,6 +74,8 @@ class Worker:
             os.kill(child.pid, signal.SIGKILL)
             close_ends(child.channel, child.upper, child.stdout, child.stderr)
             await child.reap()
+            if self._pidfd is not None:
+                os.close(self._pidfd)
             raise
         Worker.alive += 1
         self._exit = asyncio.ensure_future(_ended(child, self._pidfd))

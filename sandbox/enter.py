@@ -20,7 +20,7 @@ from . import confine, guard, init, kernel
 from .begun import Begun
 from .canary import try_forbidden
 from .fault import SandboxFault
-from .full import Plan, begin, end_with, enter_full
+from .full import begin, end_with, enter_full, plan_of
 from .identity import Identity, identity_of
 from .spec import Missing, Report, Spec
 
@@ -77,14 +77,11 @@ def enter(
     sys.stdout.flush()
     sys.stderr.flush()
     if spec.tier == "full":
-        plan = Plan(
-            spec=spec,
-            identity=identity_of(spec.workspace),
-            own=confine.own_paths(is_in_foreign_root=spec.root is not None),
-            keep_fds=keep_fds,
+        plan = plan_of(
+            spec,
             watched=(parent,),
-            status=-1,
             upper_socket=upper_socket,
+            keep_fds=keep_fds,
             meanwhile=meanwhile,
         )
         return enter_full(plan, begun)

@@ -60,6 +60,27 @@ class Plan(NamedTuple):
     meanwhile: Callable[[], object]
 
 
+def plan_of(
+    spec: Spec,
+    *,
+    watched: tuple[int, ...],
+    upper_socket: int,
+    keep_fds: tuple[int, ...] = (),
+    meanwhile: Callable[[], object] = lambda: None,
+) -> Plan:
+    """Give the plan of a sandbox of this spec, with no pipe for the status. Raises SandboxFault."""
+    return Plan(
+        spec=spec,
+        identity=identity_of(spec.workspace),
+        own=confine.own_paths(is_in_foreign_root=spec.root is not None),
+        keep_fds=keep_fds,
+        watched=watched,
+        status=-1,
+        upper_socket=upper_socket,
+        meanwhile=meanwhile,
+    )
+
+
 def begin(shape: Shape, *, parent_pidfd: int) -> Begun:
     """As PID 1 of a process namespace, do what can be done before the workspace is known.
 
@@ -99,16 +120,7 @@ def _be_init_of(
         if (found := told(link)) is not None:
             spec, upper_socket = found
             confine.join_groups(spec.groups)
-            plan = Plan(
-                spec=spec,
-                identity=identity_of(spec.workspace),
-                own=confine.own_paths(is_in_foreign_root=spec.root is not None),
-                keep_fds=(),
-                watched=watched,
-                status=-1,
-                upper_socket=upper_socket,
-                meanwhile=bool,
-            )
+            plan = plan_of(spec, watched=watched, upper_socket=upper_socket)
             fits = spec.root is None and base.is_current(shape_of(spec), own)
             at = link.fileno()
             _build_and_reap(plan, worker, base if fits else None, ready=at, go=at)

@@ -27,7 +27,6 @@ from typing import NoReturn
 from . import init, kernel
 from .fault import SandboxFault
 
-_FAILED = 125
 _BY_SIGNAL = 128
 _CAP_SETGID, _CAP_SETUID, _CAP_SYS_ADMIN = 1 << 6, 1 << 7, 1 << 21
 _NEEDED_TO_BUILD = _CAP_SETGID | _CAP_SETUID | _CAP_SYS_ADMIN
